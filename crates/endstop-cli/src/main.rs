@@ -64,13 +64,13 @@ fn main() -> ExitCode {
                     let text = error.render();
                     let colored = output::shows_colours(&std::io::stdout());
                     let text = if colored { text.ansi().to_string() } else { text.to_string() };
-                    output::raw(&text);
+                    output::unredacted_line(text.trim_end());
                 } else {
                     let _ = error.print();
                 }
                 if error.kind() == ErrorKind::DisplayVersion && has_argument("--verbose") {
                     for line in features::table().lines() {
-                        output::raw_line(line);
+                        output::unredacted_line(line);
                     }
                 }
             } else if let Some(problem) = features::left_out(&error) {

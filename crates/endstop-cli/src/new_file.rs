@@ -45,10 +45,11 @@ impl NewFile {
         self.open().map_err(|error| self.failure(&error.to_string()))
     }
 
-    /// Writes the whole text.
+    /// Writes the whole text, without the secrets of the process. A page was redacted while it was made,
+    /// text by text; here nothing else can pass either.
     pub(crate) fn write(&self, text: &str) -> Result<()> {
         let wrong = |error: io::Error| Failure { status: 74, ..self.failure(&error.to_string()) };
-        self.create()?.write_all(text.as_bytes()).map_err(wrong)
+        self.create()?.write_all(output::hidden(text).as_bytes()).map_err(wrong)
     }
 
     fn open(&self) -> io::Result<File> {

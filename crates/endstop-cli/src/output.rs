@@ -2,17 +2,20 @@
 //! remember a write error for the exit status; a command continues after it, so that a run is paid
 //! for and stored as a whole.
 //!
+//! Each function redacts the secrets of the process, which [`hide`] adds to, except [`answer`] and
+//! [`unredacted_line`]. A test checks that no other file opens these streams.
+//!
 //! Lines for the user pass through [`visible`], because a name or an error may quote a file, a
 //! server or a model. Coloured lines passed through it before the colours were added.
 
 use crate::failure::Status;
 use crate::visible::visible;
-use endstop::wire::redact::KnownKeys;
+use endstop::wire::redact::{KnownKeys, Redacted};
 use serde::Serialize;
 use std::borrow::Cow;
 use std::io::{self, ErrorKind, IsTerminal as _, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{LazyLock, OnceLock};
+use std::sync::{LazyLock, PoisonError, RwLock};
 
 /// Returns `true` if a stream is a terminal that shows colours, and the user wants them.
 pub(crate) fn shows_colours(stream: &impl io::IsTerminal) -> bool {
@@ -59,9 +62,9 @@ pub(crate) fn exit_status(status: Status) -> u8 {
     }
 }
 
-/// Writes text to standard output unchanged. After an error nothing more is written, so that the
-/// output has no gap; [`exit_status`] accounts for the error.
-pub(crate) fn raw(text: &str) {
+/// Writes text to standard output. After an error nothing more is written, so that the output has no
+/// gap; [`exit_status`] accounts for the error.
+fn write(text: &Redacted) {
     if has_ended() {
         return;
     }
@@ -82,51 +85,61 @@ pub(crate) fn stdout_failed(error: io::Error) -> io::Error {
 
 /// Writes a line for the user to standard output, with control characters made visible.
 pub(crate) fn line(text: &str) {
-    raw_line(&visible(text));
+    painted_line(&visible(text));
 }
 
-/// Writes a line to standard output unchanged: JSON, an answer for a program, or coloured text.
-pub(crate) fn raw_line(text: &str) {
-    raw(&format!("{text}\n"));
+/// Writes a coloured line to standard output.
+pub(crate) fn painted_line(text: &str) {
+    write(&keys().redact(&format!("{text}\n")));
 }
 
 /// Writes a value as one line of JSON to standard output.
 pub(crate) fn json(value: &impl Serialize) {
-    json_line(value, |text| text);
+    json_of(value, &KnownKeys::default());
 }
 
-/// Writes a value as one line of JSON to standard output, with secrets redacted.
-pub(crate) fn json_without(value: &impl Serialize, keys: &KnownKeys) {
-    json_line(value, |text| keys.out_of_json_text(text));
-}
-
-fn json_line(value: &impl Serialize, clean: impl Fn(String) -> String) {
-    match serde_json::to_string(value) {
-        Ok(text) => raw_line(&clean(text)),
+/// Like [`json`], with secrets that only this line has. A process that serves many clients does not
+/// collect the secrets of all of them.
+pub(crate) fn json_of(value: &impl Serialize, more: &KnownKeys) {
+    match keys().and(more).redact_json(value) {
+        // A line break cannot complete a secret.
+        Ok(text) => write(&Redacted::exempt(format!("{text}\n"))),
         Err(error) => drop(stdout_failed(error.into())),
     }
 }
 
-/// Sets the secrets of the run, which are redacted from standard error from now on.
-pub(crate) fn hide(keys: &KnownKeys) {
-    let _ = OF_RUN.set(keys.clone());
+/// Writes a part of the answer of a run to standard output unchanged, because the answer belongs to the
+/// user, and a program may read it.
+pub(crate) fn answer(text: &str) {
+    write(&Redacted::exempt(text));
 }
 
-/// The secrets of the run. A static, because a process has one run and one standard error.
-static OF_RUN: OnceLock<KnownKeys> = OnceLock::new();
+/// Writes a line to standard output unchanged. Only for text without any value of a variable, a file, a
+/// server or a model, and for lines that a shell executes.
+pub(crate) fn unredacted_line(text: &str) {
+    write(&Redacted::exempt(format!("{text}\n")));
+}
 
-/// The secrets in the environment, used until the run sets its own.
-static OF_ENVIRONMENT: LazyLock<KnownKeys> = LazyLock::new(endstop::process::environment_secrets);
+/// Adds secrets, which are redacted from everything that the process writes from now on.
+pub(crate) fn hide(more: &KnownKeys) {
+    let mut keys = KEYS.write().unwrap_or_else(PoisonError::into_inner);
+    let all = keys.and(more);
+    *keys = all;
+}
+
+/// The secrets in the environment, and those that were added. A static, because a process has one
+/// standard output and one standard error.
+static KEYS: LazyLock<RwLock<KnownKeys>> =
+    LazyLock::new(|| RwLock::new(endstop::process::environment_secrets()));
 
 /// Redacts secrets from text for standard error or for a page.
 pub(crate) fn hidden(text: &str) -> Cow<'_, str> {
     keys().out_of_text(text)
 }
 
-/// Returns the known secrets: those of the run, or those of the environment before a run has set
-/// its own.
-pub(crate) fn keys() -> &'static KnownKeys {
-    OF_RUN.get().unwrap_or_else(|| &*OF_ENVIRONMENT)
+/// Returns the known secrets of the process.
+pub(crate) fn keys() -> KnownKeys {
+    KEYS.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
 /// Writes a line for the user to standard error; errors are ignored, because no other place could
@@ -145,9 +158,15 @@ pub(crate) fn note_of_line(source: &str, problem: &dyn std::fmt::Display) {
 
 /// Writes a coloured line to standard error.
 pub(crate) fn painted_note(text: &str) {
-    let mut err = io::stderr().lock();
+    shown(&format!("{text}\n"));
+}
+
+/// Writes text without a line break to standard error: a question, or a line that is drawn again.
+pub(crate) fn shown(text: &str) {
     // The last step before the stream, so that no path around the redaction exists.
-    let _ = writeln!(err, "{}", hidden(text));
+    let text = hidden(text);
+    let mut err = io::stderr().lock();
+    let _ = err.write_all(text.as_bytes()).and_then(|()| err.flush());
 }
 
 /// Reports an error: on standard error and, with `--json`, as an object on standard output.

@@ -31,7 +31,7 @@ pub(crate) fn run(args: &AcpArgs, json: bool) -> Result {
         ));
     }
     let runtime = runtime()?;
-    let telemetry = Telemetry::begin(output::keys(), args.allow_http);
+    let telemetry = Telemetry::begin(&output::keys(), args.allow_http);
     let status = runtime.block_on(serve(args));
     // Not a plain drop: a thread that still reads standard input would block the exit.
     runtime.shutdown_background();

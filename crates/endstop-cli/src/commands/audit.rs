@@ -23,9 +23,6 @@ pub(crate) fn run(args: &AuditArgs, as_json: bool) -> Result {
             "no sessions are named: give files or folders, or pass --find to search the default folders of known agents",
         ));
     }
-    // Sessions are files of other programs and may contain keys of this environment.
-    let keys = endstop::process::environment_secrets();
-    output::hide(&keys);
     for path in args.paths.iter().filter(|path| *path != Path::new("-")) {
         // A mistyped path must be an error, because an empty result would look like a clean one.
         std::fs::metadata(path)
@@ -56,10 +53,10 @@ pub(crate) fn run(args: &AuditArgs, as_json: bool) -> Result {
         file.write(&page(&found, &escaper()))?;
     }
     if as_json {
-        output::json_without(&json(&found), &keys);
+        output::json(&json(&found));
     } else {
         for line in lines(&found) {
-            output::line(&keys.out_of_text(&line));
+            output::line(&line);
         }
     }
     if let Some(file) = &report {

@@ -23,9 +23,6 @@ fn report(
     compare: impl FnOnce() -> Result<Compared>,
     as_json: bool,
 ) -> Result {
-    // Recordings are files of other programs and may contain keys of this environment.
-    let keys = endstop::process::environment_secrets();
-    output::hide(&keys);
     // Checked first, so that a long comparison does not end in a refused file.
     let report = common.report.as_deref();
     let report = report.map(|path| NewFile::of("--report", path, common.overwrite)).transpose()?;
@@ -35,10 +32,10 @@ fn report(
         output::note(&format!("written: {}", file.path().display()));
     }
     if as_json {
-        output::json_without(&json::json(&compared), &keys);
+        output::json(&json::json(&compared));
     } else {
         for line in text::report(&compared) {
-            output::raw_line(&line);
+            output::painted_line(&line);
         }
     }
     Ok(0)

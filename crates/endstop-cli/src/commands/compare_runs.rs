@@ -28,11 +28,11 @@ pub(crate) fn run(args: &RunsArgs, as_json: bool) -> Result {
         output::note(&format!("written: {}", file.path().display()));
     }
     if as_json {
-        output::json_without(&json::json(&compared), output::keys());
+        output::json(&json::json(&compared));
         return Ok(0);
     }
     for line in text::report(&compared) {
-        output::raw_line(&output::hidden(&line));
+        output::painted_line(&line);
     }
     Ok(0)
 }

@@ -20,7 +20,7 @@ pub(crate) fn run(args: &ExplainArgs, as_json: bool) -> Result {
         }
     }
     if as_json {
-        output::json_without(&timeline, output::keys());
+        output::json(&timeline);
         return Ok(0);
     }
     text::tell(&timeline);

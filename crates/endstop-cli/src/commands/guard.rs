@@ -72,7 +72,7 @@ pub(crate) fn run(args: &GuardArgs, json: bool) -> Result<Status> {
     let name = name(args, journal.as_ref())?;
     // Bound to a name, because `_` alone would drop it at once and stop its work.
     let _retention = Retention::begin(journal.as_ref(), &run_args(args));
-    let file = file.map(|file| EventFile::create(&file, output::keys().clone())).transpose()?;
+    let file = file.map(|file| EventFile::create(&file)).transpose()?;
     let (lines, writer) = GuardLines::begin(file, json);
     let notes = GuardNotes::begin();
     if let Some(journal) = &journal {
@@ -189,7 +189,7 @@ fn recorded(
             .as_ref()
             .map(|policy| policy.specification().unwrap_or_else(|| policy.name().into())),
         settings: json!({"guard": true, "verify": args.verify, "project": configured.project}),
-        keys: output::keys().clone(),
+        keys: output::keys(),
         report: Arc::new(report),
         many: None,
     }
@@ -217,6 +217,12 @@ fn name(args: &GuardArgs, journal: Option<&SqliteJournal>) -> Result<RunName> {
         Some(name) => name.clone(),
         None => format!("g{:013x}", random() >> 12),
     };
+    if *output::hidden(&given) != *given {
+        // Lists, journals and events show it.
+        return Err(Failure::usage(
+            "--name: it contains a secret of the environment; choose a name that is not secret",
+        ));
+    }
     RunName::new(&given).map_err(|error| Failure::usage(format!("--name: {error}")))
 }
 
@@ -284,7 +290,7 @@ async fn guarded(
     proxy.abort();
     handle.recorded().await;
     // From here on the report quotes what the program sent and received.
-    output::hide(&output::keys().and(&handle.secrets()));
+    output::hide(&handle.secrets());
     let mut done = Done {
         outcome: Outcome::clone(&outcome),
         counts: handle.counts(),

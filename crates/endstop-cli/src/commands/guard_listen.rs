@@ -39,8 +39,8 @@ const PRUNED_EVERY: Duration = Duration::from_secs(3600);
 /// Largest number of runs that are recorded at once.
 const MOST_RECORDS: usize = 512;
 
-/// A run that has ended: its profile, its name and its outcome.
-type Ended = (Arc<str>, String, Arc<Outcome>);
+/// A run that has ended: its profile, the run and its outcome.
+type Ended = (Arc<str>, RunHandle, Arc<Outcome>);
 
 pub(super) fn run(args: &GuardArgs, address: &str, json: bool) -> Result {
     if !args.command.is_empty() {
@@ -59,6 +59,7 @@ pub(super) fn run(args: &GuardArgs, address: &str, json: bool) -> Result {
         Some(path) => read(path)?,
         None => StandingFile::default(),
     };
+    output::hide(&file.secrets);
     let aws = aws_keys();
     for profile in &mut file.profiles {
         profile.settings.aws.clone_from(&aws);
@@ -143,7 +144,7 @@ fn recorded(guests: &GuestJournal, profile: &Profile, many: &Records) -> Journal
         task: format!("guard --listen, profile {}", profile.name),
         policy,
         settings: json!({"guard": true, "profile": profile.name}),
-        keys: output::keys().clone(),
+        keys: output::keys(),
         report: Arc::new(report),
         many: Some(many.clone()),
     }
@@ -303,26 +304,26 @@ impl Watch {
             let line = json!({
                 "type": "run_started", "profile": &*profile, "run_id": run.record_id(), "name": run.id(),
             });
-            output::json(&line);
+            output::json_of(&line, &run.secrets());
         }
         self.ended.spawn(async move {
             let outcome = run.ended().await;
             run.recorded().await;
-            (profile, run.id(), outcome)
+            (profile, run, outcome)
         });
     }
 
     fn report(&self, ended: Option<Ended>) {
         // `None` only if the task panicked, which it cannot.
-        let Some((profile, name, outcome)) = ended else { return };
+        let Some((profile, run, outcome)) = ended else { return };
         if self.json {
-            let mut line = json!({"type": "outcome", "profile": &*profile, "name": name});
+            let mut line = json!({"type": "outcome", "profile": &*profile, "name": run.id()});
             if let (Some(line), Ok(Value::Object(fields))) =
                 (line.as_object_mut(), serde_json::to_value(&*outcome))
             {
                 line.extend(fields);
             }
-            output::json_without(&line, output::keys());
+            output::json_of(&line, &run.secrets());
             return;
         }
         output::note(&format!(

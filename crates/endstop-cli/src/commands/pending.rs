@@ -17,7 +17,7 @@ pub(crate) fn list(args: &PendingArgs, as_json: bool) -> Result {
     let pending = journal.pending().map_err(|error| Failure::usage(error.to_string()))?;
     if as_json {
         for parked in &pending {
-            output::json_without(parked, output::keys());
+            output::json(parked);
         }
         return Ok(0);
     }
@@ -30,7 +30,7 @@ pub(crate) fn list(args: &PendingArgs, as_json: bool) -> Result {
         let resume = resume_command(&journal, &parked.run_id, named);
         let text = request_lines(parked, &resume, now, named);
         // Redacted again, because the journal of another user may contain secrets.
-        output::line(&output::hidden(&text));
+        output::line(&text);
     }
     Ok(0)
 }
@@ -55,12 +55,12 @@ pub(crate) fn answer(args: &AnswerArgs, as_json: bool) -> Result {
         let line = json!({
             "type": "answered", "run_id": run, "decision": name, "digest": parked.request.digest,
         });
-        output::json_without(&line, output::keys());
+        output::json(&line);
         return Ok(0);
     }
     let words = decision.map_or("decided", decision_words);
     let resume = resume_command(&journal, &run, args.journal.as_deref());
-    output::line(&output::hidden(&format!("{run}: {words}; to continue: {resume}")));
+    output::line(&format!("{run}: {words}; to continue: {resume}"));
     Ok(0)
 }
 

@@ -57,7 +57,8 @@ pub(super) fn run(args: &GuardArgs, shell: &str) -> Result {
         files: &DiskFiles,
     });
     let lines = print_env(shell, &wiring.env, &wiring.cleared);
-    output::raw_line(lines.trim_end());
+    // A shell executes the lines, so a part of a value must not be missing.
+    output::unredacted_line(lines.trim_end());
     Ok(0)
 }
 

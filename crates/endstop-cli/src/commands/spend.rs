@@ -36,10 +36,10 @@ pub(crate) fn run(args: &SpendArgs, as_json: bool) -> Result {
     let accounts = accounts(&settings, &books, resets);
     if as_json {
         for group in &groups {
-            output::json_without(&group.json(by_name(args.by)), output::keys());
+            output::json(&group.json(by_name(args.by)));
         }
         for account in &accounts {
-            output::json_without(&account.json(), output::keys());
+            output::json(&account.json());
         }
         return Ok(0);
     }
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &SpendArgs, as_json: bool) -> Result {
     }
     for line in lines(by_name(args.by), &groups, &accounts) {
         // Redacted again, because the process that stored a run may not have known all secrets.
-        output::line(&output::hidden(&line));
+        output::line(&line);
     }
     Ok(0)
 }

@@ -9,7 +9,7 @@ use maud::Markup;
 
 /// Returns an escaper that redacts the secrets of the run and of the environment.
 pub(crate) fn escaper() -> Escaper {
-    Escaper::new(output::keys().clone())
+    Escaper::new(output::keys())
 }
 
 /// Returns a page with this title and these sections. The page loads no external resource.

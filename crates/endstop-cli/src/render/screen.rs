@@ -12,7 +12,7 @@ use endstop::{LimitChanges, Limits};
 use serde_json::Value;
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
 /// The live view of a run.
@@ -284,7 +284,7 @@ impl Screen {
             // Text in a pipe does not touch the status line.
             self.clear_status();
         }
-        output::raw(&text);
+        output::answer(&text);
         self.at_line_start = text.ends_with('\n');
         match text.rsplit_once('\n') {
             Some((_, line)) => self.column = line.chars().count(),
@@ -299,7 +299,7 @@ impl Screen {
     pub(crate) fn end_line(&mut self) {
         self.clear_status();
         if !self.at_line_start {
-            output::raw("\n");
+            output::answer("\n");
             self.at_line_start = true;
             self.column = 0;
         }
@@ -371,8 +371,7 @@ impl Screen {
             // Then the cursor is saved, the line below is drawn, and the cursor is restored.
             (format!("\x0b\x1b[1A\x1b7\x1b[1B\r\x1b[2K{line}\x1b8"), Status::Below)
         };
-        let mut err = io::stderr().lock();
-        let _ = err.write_all(drawn.as_bytes()).and_then(|()| err.flush());
+        output::shown(&drawn);
         self.status = status;
     }
 
@@ -382,8 +381,7 @@ impl Screen {
             Status::Here => "\r\x1b[2K",
             Status::Below => "\x1b7\x1b[1B\r\x1b[2K\x1b8",
         };
-        let mut err = io::stderr().lock();
-        let _ = err.write_all(cleared.as_bytes()).and_then(|()| err.flush());
+        output::shown(cleared);
     }
 }
 

@@ -4,7 +4,6 @@ use crate::args::RunArgs;
 use crate::failure::Result;
 use crate::new_file::NewFile;
 use crate::output;
-use endstop::wire::redact::KnownKeys;
 use serde::Serialize;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -15,7 +14,6 @@ use std::time::Instant;
 pub(crate) struct EventFile {
     file: BufWriter<File>,
     path: PathBuf,
-    secrets: KnownKeys,
     began: Instant,
     failed: bool,
 }
@@ -37,32 +35,26 @@ impl EventFile {
         Ok(file)
     }
 
-    /// Creates the file. These keys are redacted from its lines.
-    pub(crate) fn create(file: &NewFile, secrets: KnownKeys) -> Result<EventFile> {
+    /// Creates the file. The secrets of the process are redacted from its lines.
+    pub(crate) fn create(file: &NewFile) -> Result<EventFile> {
         Ok(EventFile {
             file: BufWriter::new(file.create()?),
             path: file.path().to_owned(),
-            secrets,
             began: Instant::now(),
             failed: false,
         })
     }
 
-    /// Redacts these secrets, too, from the lines that follow.
-    pub(crate) fn hide(&mut self, more: &KnownKeys) {
-        self.secrets = self.secrets.and(more);
-    }
-
     pub(crate) fn write(&mut self, event: &impl Serialize, keep: Keep) {
         let at = self.began.elapsed().as_micros() as f64 / 1e3;
-        let line = serde_json::to_value(event).map(|mut event| {
+        let line = serde_json::to_value(event).and_then(|mut event| {
             if let Some(fields) = event.as_object_mut() {
                 fields.insert("at_ms".to_owned(), at.into());
             }
-            event.to_string()
+            output::keys().redact_json(&event)
         });
         let written = line.map_err(io::Error::from).and_then(|line| {
-            writeln!(self.file, "{}", self.secrets.out_of_json_text(line))?;
+            writeln!(self.file, "{line}")?;
             if keep == Keep::Soon { Ok(()) } else { self.file.flush() }
         });
         self.check(written);

@@ -102,13 +102,14 @@ fn write(
 ) {
     while let Ok(line) = receive.recv() {
         let is_last = line["type"] == "outcome";
-        let keys = output::keys().and(&run.get().map(RunHandle::secrets).unwrap_or_default());
+        if let Some(run) = run.get() {
+            output::hide(&run.secrets());
+        }
         if let Some(file) = &mut file {
-            file.hide(&keys);
             file.write(&line, Keep::Now);
         }
         if json {
-            output::json_without(&line, &keys);
+            output::json(&line);
         }
         // Other holders of the channel may live longer.
         if is_last {
@@ -127,7 +128,7 @@ fn line(event: &GuardEvent) -> Option<Value> {
             json!({"type": "thread_started", "thread": thread, "sub_agent": sub_agent})
         }
         GuardEvent::Run { thread, event, .. } => {
-            let mut line = serde_json::to_value(event).ok()?;
+            let mut line = event.to_value().ok()?;
             line.as_object_mut()?.insert("thread".to_owned(), thread.as_str().into());
             line
         }

@@ -12,7 +12,7 @@ use endstop::Outcome;
 use endstop::park::ParkRequest;
 use endstop::process::CommandLine;
 use endstop::process::talk::{self, Talk};
-use endstop::wire::redact::KnownKeys;
+use endstop::wire::redact::Redacted;
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -43,18 +43,19 @@ pub(crate) fn ended(outcome: &Outcome) -> Value {
 }
 
 /// Runs the command. A failure of it is reported, and changes nothing.
-pub(crate) async fn notify(command: &str, notice: &Value, secrets: &KnownKeys) {
-    let line = secrets.out_of_json_text(notice.to_string());
-    let told = match tokio::time::timeout(LONGEST, tell(command, &line)).await {
-        Ok(told) => told,
-        Err(_) => Err(format!("it was killed after {} s", LONGEST.as_secs())),
+pub(crate) async fn notify(command: &str, notice: &Value) {
+    let told = match output::keys().redact_json(notice) {
+        Ok(line) => tokio::time::timeout(LONGEST, tell(command, &line))
+            .await
+            .unwrap_or_else(|_| Err(format!("it was killed after {} s", LONGEST.as_secs()))),
+        Err(error) => Err(error.to_string()),
     };
     if let Err(problem) = told {
         output::note(&format!("endstop: --notify: {}", visible(&problem)));
     }
 }
 
-async fn tell(command: &str, line: &str) -> Result<(), String> {
+async fn tell(command: &str, line: &Redacted) -> Result<(), String> {
     let line_of = CommandLine::new(command).whole_environment();
     let Talk { mut command, mut input, mut output, mut errors } =
         talk::start(&line_of).map_err(|error| error.to_string())?;

@@ -137,7 +137,7 @@ impl RunSession {
         dir: Option<&Path>,
     ) -> Result {
         let events = match &self.events {
-            Some(file) => Some(EventFile::create(file, self.secrets.clone())?),
+            Some(file) => Some(EventFile::create(file)?),
             None => None,
         };
         // Before the run starts, so that a wrong file costs nothing.
@@ -188,14 +188,14 @@ impl RunSession {
         }
         let beside = self.beside(&outcome, diverged.as_ref(), unverified);
         if self.json {
-            output::json_without(&ended, &self.secrets);
+            output::json(&ended);
         } else {
             show_answer(&outcome, self.answer_only);
             let card = card(&outcome, &view.limits, &beside, view.screen.color());
             output::painted_note(&format!("\n{card}"));
         }
         if let Some(command) = &self.notify {
-            notify::notify(command, &notify::ended(&outcome), &self.secrets).await;
+            notify::notify(command, &notify::ended(&outcome)).await;
         }
         Ok(match heard {
             StopSignal::Terminate => 143,
@@ -216,18 +216,18 @@ impl RunSession {
             events.finish();
         }
         if self.json {
-            output::json_without(&line, &self.secrets);
+            output::json(&line);
         } else if let Some(journal) = &self.journal {
             let named = self.named_journal.as_deref();
             let resume = resume_command(journal, run_id, named);
             let stored = journal.pending().unwrap_or_default();
             if let Some(parked) = stored.iter().find(|parked| parked.run_id == run_id) {
                 let lines = request_lines(parked, &resume, now_ms(), named);
-                output::note(&output::hidden(&format!("\nparked: {lines}")));
+                output::note(&format!("\nparked: {lines}"));
             }
         }
         if let Some(command) = &self.notify {
-            notify::notify(command, &line, &self.secrets).await;
+            notify::notify(command, &line).await;
         }
         PARKED
     }
@@ -275,7 +275,7 @@ impl RunSession {
                 events.write(&warning, Keep::Now);
             }
             if self.json {
-                output::json_without(&warning, &self.secrets);
+                output::json(&warning);
             }
             view.screen.end_line();
             output::note(&format!("⚠ {}", visible(&warning.message)));
@@ -388,7 +388,7 @@ impl RunSession {
             events.write(line, if delta { Keep::Soon } else { Keep::Now });
         }
         if self.json {
-            output::json_without(line, &self.secrets);
+            output::json(line);
         }
     }
 }
@@ -440,6 +440,6 @@ fn show_answer(outcome: &Outcome, alone: bool) {
     if alone || streamed != Some(answer.as_str()) {
         // A pipe gets the answer unchanged, because a program reads it.
         let shown = if io::stdout().is_terminal() { visible(&answer) } else { answer };
-        output::raw_line(&shown);
+        output::answer(&format!("{shown}\n"));
     }
 }

@@ -59,6 +59,10 @@ mod packed_bombs;
 mod params;
 #[cfg(unix)]
 mod parked;
+#[cfg(target_os = "linux")]
+mod planted;
+#[cfg(target_os = "linux")]
+mod planted_places;
 mod record;
 mod recorded;
 mod replay;

@@ -9,6 +9,7 @@
 //! | Understand a method and a path | [`route()`] |
 //! | Read the headers, without their secrets | [`ClientFacts`] |
 //! | Read the body of a model call | [`Request`] |
+//! | Find credentials in a body, so that they can be redacted | [`each_in_body()`] |
 //! | Find the run, the thread, the turn and the kind of a call | [`Threads`] |
 //! | Leave out of a result what differs each time | [`steady()`] |
 //! | Answer in the client's format | [`answer`] |
@@ -31,6 +32,7 @@
 //! ```
 
 pub mod answer;
+mod body_keys;
 mod bounded_map;
 mod cap;
 mod digest;
@@ -42,6 +44,7 @@ mod signs;
 mod steady;
 mod threads;
 
+pub use body_keys::each_in_body;
 pub use cap::{CapError, cap_output};
 pub use digest::{Fingerprint, Salt};
 pub use owner::owner;

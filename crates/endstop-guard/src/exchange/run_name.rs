@@ -1,5 +1,6 @@
 //! Names of runs, and other ids that clients choose, restricted to harmless characters.
 
+use endstop_wire::redact::secrets_out;
 use sha2::{Digest as _, Sha256};
 use std::fmt;
 
@@ -17,13 +18,17 @@ impl RunName {
     /// Checks a name.
     ///
     /// # Errors
-    /// The name is empty, too long, or has another character.
+    /// The name is empty, too long, or has another character, or it contains a credential of a known
+    /// format.
     pub fn new(name: &str) -> Result<RunName, InvalidRunName> {
         if name.is_empty() {
             return Err(InvalidRunName::Empty);
         }
         if name.len() > LONGEST {
             return Err(InvalidRunName::Long { bytes: name.len() });
+        }
+        if secrets_out(name) != name {
+            return Err(InvalidRunName::Credential);
         }
         let fits = |at: usize, byte: u8| {
             byte.is_ascii_alphanumeric() || at > 0 && matches!(byte, b'-' | b'_' | b'.')
@@ -62,6 +67,12 @@ pub enum InvalidRunName {
         /// The length of the name in bytes.
         bytes: usize,
     },
+    /// The name contains a credential, which lists and journals would show.
+    #[error(
+        "invalid run name: it contains a credential; choose a name that is not secret, for example \
+         `nightly-1`"
+    )]
+    Credential,
     /// A character is not allowed.
     #[error(
         "invalid run name: expected ASCII letters, digits, `-`, `_` and `.`, and a letter or digit \
@@ -74,7 +85,7 @@ pub enum InvalidRunName {
 }
 
 /// An id from a client's header or body: the id itself if it could be a run's name, otherwise `x-`
-/// and its SHA-256, shortened. Two ids stay two ids, whatever they contain.
+/// and its SHA-256, shortened, so that a credential in the place of an id is not shown. Two ids stay two ids, whatever they contain.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(String);
 
@@ -105,5 +116,24 @@ impl ClientId {
 impl fmt::Display for ClientId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn name_with_credential_is_refused() {
+        for name in ["sk-proj-4fQ9xTz71LmN0pWv", "nightly.ghp_abcdefghijklmnopqrstuvwxyz"] {
+            let error = RunName::new(name).unwrap_err();
+            assert_eq!(error, InvalidRunName::Credential);
+            assert!(!error.to_string().contains("4fQ9") && !error.to_string().contains("ghp_"));
+            assert!(ClientId::of(name).unwrap().as_str().starts_with("x-"));
+        }
+        for name in ["nightly-1", "sk-learn", "task-sk-1", "9f8a7b6c-5d4e-4f2a-8b1c-0d9e8f7a6b5c"] {
+            assert!(RunName::new(name).is_ok(), "{name}");
+            assert_eq!(ClientId::of(name).unwrap().as_str(), name);
+        }
     }
 }

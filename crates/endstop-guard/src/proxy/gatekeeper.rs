@@ -7,6 +7,7 @@ use super::observer::{End, ResponseObserver};
 use super::unreadable::Unreadable;
 use super::upstream_map::UpstreamMap;
 use bytes::Bytes;
+use endstop_wire::redact::Redacted;
 use http::{HeaderName, HeaderValue, StatusCode, Uri};
 use std::fmt;
 use std::future::Future;
@@ -150,12 +151,12 @@ pub enum Notice {
         /// The reason.
         reason: &'static str,
         /// The target without credentials.
-        target: String,
+        target: Redacted,
     },
     /// The client broke off within the body of its request, or sent it too slowly.
     BodyCut {
         /// The target without credentials.
-        target: String,
+        target: Redacted,
     },
     /// A connection could not be accepted, for example because there are too many open files.
     Accept {

@@ -30,10 +30,10 @@ impl Guarded {
         placed: Placed,
         call: GuestCall,
         facts: &Arc<CallFacts>,
-        head: &RequestHead,
+        (head, body): (&RequestHead, &[u8]),
     ) -> Admitted {
         self.active_at = at;
-        self.record.hide_keys_of(head);
+        self.record.hide_keys_of(head, body);
         if self.outcome.is_some() {
             return Admitted::Ended;
         }

@@ -20,6 +20,7 @@ use crate::proxy::{
 };
 use bytes::Bytes;
 use endstop_core::{Decision as Cause, GuestCall, Price};
+use endstop_wire::redact::{KnownKeys, Redacted};
 use endstop_wire::{RequestFacts, WireFormat};
 use http::header::ACCEPT_ENCODING;
 use http::{HeaderName, HeaderValue, Uri};
@@ -28,6 +29,10 @@ use std::time::Duration;
 
 /// The longest wait for the usage of a call whose client already calls again. It follows the finish value.
 const USAGE_WAIT: Duration = Duration::from_millis(250);
+
+/// The answer to a request whose run has a secret name.
+const NAMED_LIKE_KEY: &str =
+    "the name of the run contains a credential of this request; choose a name that is not secret";
 
 impl Gate {
     /// Decides about a request. If the usage of another call of its run is about to arrive, it is waited for,
@@ -133,6 +138,9 @@ impl Gate {
             Err(error) => return self.refuse(head, &error),
         };
         let (price, catalogue) = self.price(request, url.host());
+        if is_credential(head, placed.seat.run.id()) {
+            return self.refuse(head, NAMED_LIKE_KEY);
+        }
         let run = self.run_of(&placed.seat.run);
         let reply = Reply::to(request, facts);
         let call = Arc::new(CallFacts {
@@ -169,7 +177,7 @@ impl Gate {
             placed.prompt_bytes = placed.prompt_bytes.max(window.saturating_mul(4));
             if !std::mem::replace(&mut guarded.has_told_unknown, true) {
                 let target = head.redacted_target();
-                (self.hear)(GuardEvent::Passed { target, reason: UNKNOWN_LENGTH.to_owned() });
+                (self.hear)(GuardEvent::Passed { target, reason: head.redact(UNKNOWN_LENGTH) });
             }
         }
         let guest_call = guest_call(request, &mut placed, price);
@@ -177,7 +185,7 @@ impl Gate {
             drop(guarded);
             return self.refuse_in(Some(&run), head, (cause, &reason), bad_request(&reason));
         }
-        match guarded.admit(at, placed, guest_call, &call, head) {
+        match guarded.admit(at, placed, guest_call, &call, (head, decoded)) {
             Admitted::Ended => {
                 let answer = guarded.answer(&place, &call);
                 drop(guarded);
@@ -277,7 +285,8 @@ impl Gatekeeper for Gate {
 
     fn notice(&self, notice: Notice) {
         if let Notice::Refused { reason, target, .. } = notice {
-            (self.hear)(GuardEvent::Refused { target, reason: reason.to_owned() });
+            // A constant.
+            (self.hear)(GuardEvent::Refused { target, reason: Redacted::exempt(reason) });
         }
     }
 }
@@ -342,6 +351,21 @@ fn readable_encoding(head: &RequestHead) -> Option<(HeaderName, Option<HeaderVal
     let value = if has("gzip") { "gzip" } else { "identity" };
     (has("br") || has("zstd") || has("*"))
         .then(|| (ACCEPT_ENCODING, Some(HeaderValue::from_static(value))))
+}
+
+/// Returns `true` if the name of a run contains a credential of its request. Lists, journals and events show
+/// the names of runs.
+fn is_credential(head: &RequestHead, name: &str) -> bool {
+    let mut found = false;
+    head.each_credential(|credential, is_guess| {
+        // The tables of a credential are built only if the name contains it. A placeholder such as `ollama` is
+        // not secret.
+        found |= !is_guess
+            && !credential.is_empty()
+            && name.contains(credential)
+            && *KnownKeys::new([credential]).redact(name) != *name;
+    });
+    found
 }
 
 fn place_of(placed: &Placed) -> Place {

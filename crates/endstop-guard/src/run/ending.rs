@@ -16,6 +16,7 @@ use endstop_core::guest::{Guest, GuestStart};
 use endstop_core::{
     DecidedBy, Decision, Layer, Limits, NanoUsd, NestedEnding, Outcome, RunSpec, Termination,
 };
+use endstop_wire::redact::KnownKeys;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -284,6 +285,8 @@ impl Guarded {
         if let Some(place) = self.lead.clone() {
             self.flush(&place);
         }
+        // Without secrets from here on, because owners print it and clients read it.
+        let outcome = without_secrets(self.record.keys(), outcome);
         self.record.ended(&outcome);
         self.outcome = Some(Arc::clone(&outcome));
         self.threads = std::collections::HashMap::new();
@@ -300,5 +303,24 @@ impl Guarded {
             exchange.abort.abort(stop);
         }
         outcome
+    }
+}
+
+fn without_secrets(keys: &KnownKeys, outcome: Arc<Outcome>) -> Arc<Outcome> {
+    match keys.redact_value(&*outcome) {
+        Ok(None) => outcome,
+        // The epoch is not a part of the JSON.
+        Ok(Some(clean)) => Arc::new(Outcome { epoch: outcome.epoch, ..clean }),
+        // Not reached, because a journal writes each outcome as JSON and reads it again. Without its texts it
+        // has no secret.
+        Err(_) => Arc::new(Outcome {
+            termination: outcome.termination,
+            usage: outcome.usage.clone(),
+            cost: outcome.cost,
+            cost_unknown: outcome.cost_unknown,
+            ..Outcome::clone(
+                &Guest::new(RunSpec::default(), GuestStart::default()).terminate(outcome.duration),
+            )
+        }),
     }
 }

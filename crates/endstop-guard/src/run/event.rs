@@ -1,10 +1,10 @@
 //! The events of a guard for its owner: calls that pass or are refused, and the steps of each run.
 
 use endstop_core::RunEvent;
+use endstop_wire::redact::{Redacted, Sealed};
 use std::sync::Arc;
 
-/// Events for the owner of a guard. They contain no credentials of requests, but what a model or a
-/// tool wrote may quote one.
+/// Events for the owner of a guard. They contain no credentials of requests.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum GuardEvent {
@@ -16,16 +16,16 @@ pub enum GuardEvent {
     /// A call passed that guard cannot read or does not know.
     Passed {
         /// The path, without credentials.
-        target: String,
+        target: Redacted,
         /// The reason.
-        reason: String,
+        reason: Redacted,
     },
     /// A request was refused, because it is not valid.
     Refused {
         /// The path, without credentials.
-        target: String,
+        target: Redacted,
         /// The reason.
-        reason: String,
+        reason: Redacted,
     },
     /// The first call of a conversation arrived.
     ThreadStarted {
@@ -42,8 +42,8 @@ pub enum GuardEvent {
         run: String,
         /// Name of the conversation.
         thread: String,
-        /// The step.
-        event: Box<RunEvent>,
+        /// The step. What a model or a tool wrote may quote a credential, so it is sealed.
+        event: Box<Sealed<RunEvent>>,
     },
     /// A conversation got the text with the reason for the stop.
     LimitTold {

@@ -22,7 +22,7 @@ use endstop::agent::GuestRecord;
 use endstop::budget::SharedBudget;
 use endstop_core::guest::{Guest, GuestStart, Spending};
 use endstop_core::{Decision, GuestMode, Limits, NanoUsd, Outcome, RuleHit, RunSpec};
-use endstop_wire::redact::KnownKeys;
+use endstop_wire::redact::{KnownKeys, Sealed};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -328,7 +328,7 @@ impl Guarded {
                 (self.hear)(GuardEvent::Run {
                     run: self.key.id().to_owned(),
                     thread: name.to_string(),
-                    event: Box::new(event),
+                    event: Box::new(Sealed::new(event, self.record.keys().clone())),
                 });
             }
         }
@@ -336,7 +336,11 @@ impl Guarded {
         if self.lead.as_ref() != Some(place) {
             // Bounded, because a program may open any number of conversations.
             let room = MOST_HITS.saturating_sub(self.fired.len());
-            self.fired.extend(hits.into_iter().take(room));
+            for hit in hits.into_iter().take(room) {
+                // A hit that cannot be written as JSON is not reported at all.
+                let clean = self.record.keys().redact_value(&hit);
+                self.fired.extend(clean.map(|clean| clean.unwrap_or(hit)));
+            }
         }
         if is_recorded {
             let (events, ended) = thread.take_recorded();
@@ -350,8 +354,8 @@ impl Guarded {
         self.rejected = Some((decision, reason.to_owned()));
     }
 
-    /// The secrets in the requests so far.
-    pub(super) fn keys(&self) -> KnownKeys {
+    /// The secrets of the run, also those in its requests so far.
+    pub(super) fn keys(&self) -> &KnownKeys {
         self.record.keys()
     }
 

@@ -1,13 +1,13 @@
 //! The journal of a guarded run: its lead conversation is recorded, and hears what the others spend.
 
 use super::key_sets::KeySets;
+use crate::exchange::each_in_body;
 use crate::proxy::RequestHead;
 use endstop::agent::{GuestJournal, GuestRecord};
 use endstop::journal::RunHeader;
 use endstop_core::guest::Recorded;
 use endstop_core::{Outcome, RunSpec};
-use endstop_wire::redact::{KnownKeys, is_secret_header, is_secret_parameter};
-use percent_encoding::percent_decode_str;
+use endstop_wire::redact::KnownKeys;
 use serde_json::Value;
 use std::fmt;
 use std::sync::Arc;
@@ -15,6 +15,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Maximum number of credentials that are remembered for a run. A client has one or two.
 const MOST_KEYS: usize = 256;
+/// Maximum number of those of which it is not sure that they are credentials. Values that differ in each
+/// request must not take the place of keys, and each new one costs time.
+const MOST_GUESSES: usize = 32;
 
 /// A journal for guarded runs, and what it stores of each in addition to its events.
 #[derive(Clone)]
@@ -81,9 +84,11 @@ pub(super) struct RunRecord {
     place: Option<Place>,
     /// Events before the first call.
     waiting: Vec<Recorded>,
-    /// The credentials of all requests so far.
+    /// The credentials of all requests so far, and the secrets of the run.
     raw: Vec<String>,
-    /// If the run is recorded, these and those of the settings, ready to be searched for.
+    /// Number of those of which it is not sure that they are credentials.
+    guesses: usize,
+    /// These and those of the settings, ready to be searched for.
     keys: KnownKeys,
     sets: Arc<KeySets>,
 }
@@ -100,24 +105,45 @@ impl RunRecord {
         if many { format!("{name}-{wall_ms:x}") } else { name.to_owned() }
     }
 
-    /// The secrets of the requests so far.
-    pub(super) fn keys(&self) -> KnownKeys {
-        KnownKeys::new(&self.raw)
+    /// The secrets of the run, of its requests so far and of its settings.
+    pub(super) fn keys(&self) -> &KnownKeys {
+        &self.keys
     }
 
-    /// Redacts the keys of a request from what is recorded from now on.
-    pub(super) fn hide_keys_of(&mut self, head: &RequestHead) {
+    /// Redacts the credentials of a request from what is recorded and reported from now on.
+    pub(super) fn hide_keys_of(&mut self, head: &RequestHead, body: &[u8]) {
         let known = self.raw.len();
-        let raw = &mut self.raw;
-        each_key(head, |key| {
-            if raw.len() < MOST_KEYS && !raw.iter().any(|known| known == key) {
-                raw.push(key.to_owned());
-            }
-        });
-        let Some(settings) = self.settings.as_ref().filter(|_| self.raw.len() > known) else {
-            return;
+        let mut found = |key: &str, is_guess: bool| {
+            let is_full = is_guess && self.guesses >= MOST_GUESSES;
+            self.guesses += usize::from(!is_full && self.add(key) && is_guess);
         };
-        self.keys = self.sets.of(&self.raw, &settings.keys);
+        head.each_credential(&mut found);
+        each_in_body(body, |key| found(key, true));
+        self.renew(known);
+    }
+
+    /// Redacts a secret of the run from what is recorded and reported from now on.
+    pub(super) fn hide(&mut self, secret: &str) {
+        let known = self.raw.len();
+        self.add(secret);
+        self.renew(known);
+    }
+
+    fn add(&mut self, key: &str) -> bool {
+        let is_new = self.raw.len() < MOST_KEYS && !self.raw.iter().any(|known| known == key);
+        if is_new {
+            self.raw.push(key.to_owned());
+        }
+        is_new
+    }
+
+    /// Builds the search tables, if there are more secrets than before.
+    fn renew(&mut self, known: usize) {
+        if self.raw.len() == known {
+            return;
+        }
+        let others = self.settings.as_ref().map(|one| one.keys.clone()).unwrap_or_default();
+        self.keys = self.sets.of(&self.raw, &others);
         if let Some(record) = &self.record {
             record.hide(&self.keys);
         }
@@ -177,38 +203,4 @@ impl RunRecord {
         self.place = None;
         self.record.take()
     }
-}
-
-/// Visits the credentials of a request, in its headers and in its URL. A server may echo them.
-fn each_key(head: &RequestHead, mut found: impl FnMut(&str)) {
-    for (name, value) in &head.headers {
-        if !is_secret_header(name.as_str()) || is_id(name.as_str()) {
-            continue;
-        }
-        let value = String::from_utf8_lossy(value.as_bytes());
-        // A signature differs in each request, and does not contain the key that made it.
-        if value.starts_with("AWS4-") {
-            continue;
-        }
-        // `Bearer KEY`: the key alone is the secret, too.
-        if let Some((_, key)) = value.split_once(' ') {
-            found(key.trim());
-        }
-        found(&value);
-    }
-    for (name, value) in head.query().into_iter().flat_map(parameters) {
-        if is_secret_parameter(name) {
-            found(&percent_decode_str(value).decode_utf8_lossy());
-            found(value);
-        }
-    }
-}
-
-/// `true` for headers with ids, whose names sound like credentials.
-fn is_id(name: &str) -> bool {
-    name.ends_with("session-id") || name.ends_with("session_id")
-}
-
-fn parameters(query: &str) -> impl Iterator<Item = (&str, &str)> {
-    query.split('&').filter_map(|pair| pair.split_once('='))
 }

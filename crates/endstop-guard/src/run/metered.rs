@@ -110,7 +110,7 @@ impl Gate {
             price,
             ..GuestCall::default()
         };
-        match guarded.admit(at, placed, asked, &call, head) {
+        match guarded.admit(at, placed, asked, &call, (head, decoded)) {
             Admitted::Ended => {
                 let answer = guarded.answer(&Place::Auxiliary(u64::MAX), &call);
                 drop(guarded);

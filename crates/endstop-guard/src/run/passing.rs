@@ -50,8 +50,8 @@ impl Gate {
             run.0.lock().counts.unread += 1;
             run.0.changed();
         }
-        let target = head.redacted_target();
-        (self.hear)(GuardEvent::Passed { target, reason: reason.to_owned() });
+        let (target, reason) = (head.redacted_target(), head.redact(reason));
+        (self.hear)(GuardEvent::Passed { target, reason });
         self.forward(head, line, format)
     }
 
@@ -128,13 +128,13 @@ impl Gate {
     ) -> Decision {
         let target = head.target.path_and_query().map_or("/", |target| target.as_str());
         let is_call = route(head.method.as_str(), target).is_ok_and(|line| line.call.costs());
+        let reason = head.redact(reason);
         if let Some(run) = run.filter(|_| is_call) {
-            run.0.lock().rejects(cause, reason);
+            run.0.lock().rejects(cause, &reason);
             run.0.changed();
         }
-        let target = head.redacted_target();
         self.settings().meter.refused();
-        (self.hear)(GuardEvent::Refused { target, reason: reason.to_owned() });
+        (self.hear)(GuardEvent::Refused { target: head.redacted_target(), reason });
         Decision::Answer(to_proxy(answer))
     }
 

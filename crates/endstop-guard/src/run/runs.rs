@@ -298,9 +298,15 @@ impl RunHandle {
         self.0.lock().key().clone()
     }
 
-    /// The credentials in the requests of the run so far, to be redacted from reports.
+    /// The secrets of the run, to be redacted from reports: the credentials in its requests so far, those of
+    /// its journal's settings, and those of [`hide`](RunHandle::hide).
     pub fn secrets(&self) -> KnownKeys {
-        self.0.lock().keys()
+        self.0.lock().keys().clone()
+    }
+
+    /// Adds a secret, which is redacted from everything that the run reports and records from now on.
+    pub fn hide(&self, secret: &str) {
+        self.0.lock().record.hide(secret);
     }
 
     /// Waits until the journal has written the ended run, or could not write it.

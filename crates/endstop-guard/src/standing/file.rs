@@ -34,6 +34,7 @@ use endstop_wire::WireFormat::{
     OpenAiChat, OpenAiResponses,
 };
 use endstop_wire::catalog::prices::parse_price;
+use endstop_wire::redact::KnownKeys;
 use http::Uri;
 use serde_json::Value;
 use std::net::IpAddr;
@@ -74,6 +75,8 @@ const MOST_PROFILES: usize = 100;
 pub struct StandingFile {
     /// The tokens that admit clients to the proxy.
     pub tokens: Tokens,
+    /// The same, to be redacted from everything that is written.
+    pub secrets: KnownKeys,
     /// The upstream of each format.
     pub upstreams: UpstreamMap,
     /// The profiles, by name. There is at least one.
@@ -97,6 +100,7 @@ impl Default for StandingFile {
         }
         StandingFile {
             tokens: Tokens::default(),
+            secrets: KnownKeys::default(),
             upstreams,
             profiles: vec![profile("default")],
             idle_after: Duration::from_secs(600),
@@ -137,6 +141,7 @@ impl StandingFile {
                 "tokens" => {
                     let tokens = tokens(&at, entry, &variable)?;
                     names = tokens.iter().map(|(name, _)| name.clone()).collect();
+                    file.secrets = KnownKeys::new(tokens.iter().map(|(_, token)| token));
                     file.tokens =
                         Tokens::new(tokens).map_err(|error| at.wrong(&error.to_string()))?;
                 }

@@ -9,6 +9,7 @@ use crate::proxy::{
 };
 use crate::run::{Gate, GuardEvent, Meter, RunHandle, Tally};
 use endstop::budget::SharedBudget;
+use endstop_wire::redact::Redacted;
 use http::header::PROXY_AUTHORIZATION;
 use http::{HeaderName, StatusCode};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -37,9 +38,9 @@ pub enum StandingEvent {
     /// A request was refused, because it has no valid token or no profile.
     Refused {
         /// The path, without credentials.
-        target: String,
+        target: Redacted,
         /// The reason.
-        reason: String,
+        reason: Redacted,
     },
 }
 
@@ -191,7 +192,7 @@ impl Standing {
             }
         };
         let target = head.redacted_target();
-        (self.0.watcher)(StandingEvent::Refused { target, reason: reason.clone() });
+        (self.0.watcher)(StandingEvent::Refused { target, reason: head.redact(&reason) });
         Answer::error(status, kind, &format!("endstop guard: {reason}"))
     }
 }

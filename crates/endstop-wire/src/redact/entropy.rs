@@ -45,8 +45,14 @@ pub(super) fn changes(bytes: &[u8]) -> usize {
     bytes.windows(2).filter(|pair| change(pair)).count()
 }
 
-/// `true` if a value is random, whatever its name is: one of its parts is long and changes often.
-pub(super) fn is_random(value: &str) -> bool {
+/// Returns `true` if a value is random, whatever its name is: one of its parts is long and changes
+/// often between cases or between letters and digits.
+///
+/// ```
+/// use endstop_wire::redact::is_random;
+/// assert!(is_random("custom-4fQ9xTz71LmN0pWv8aBc") && !is_random("gzip, deflate, br, zstd"));
+/// ```
+pub fn is_random(value: &str) -> bool {
     value
         .split(|c: char| !c.is_ascii_alphanumeric())
         .any(|part| part.len() >= SHORTEST_RANDOM && changes(part.as_bytes()) >= 4)

@@ -76,7 +76,7 @@ pub(crate) fn run(args: &BacktestArgs, as_json: bool) -> Result {
         for line in
             lines(&report, output::shows_colours(&std::io::stdout())).into_iter().chain(more)
         {
-            output::raw_line(&line);
+            output::painted_line(&line);
         }
     }
     Ok(0)

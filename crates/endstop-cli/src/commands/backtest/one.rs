@@ -57,7 +57,7 @@ pub(super) fn run(input: &Input, candidates: &[Candidate], name: &str, as_json: 
         return Ok(0);
     }
     for line in found.lines(candidates) {
-        output::raw_line(&line);
+        output::painted_line(&line);
     }
     Ok(0)
 }

@@ -1,7 +1,7 @@
 //! The progress line on the terminal: how many sessions were read.
 
 use crate::output;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
 /// The progress line on the terminal.
@@ -26,14 +26,12 @@ impl Progress {
         let width = terminal_size::terminal_size().map_or(80, |(width, _)| usize::from(width.0));
         let line = crate::visible::visible(&format!("{sessions} sessions · {file}"));
         let line: String = line.replace('\n', " ").chars().take(width.saturating_sub(1)).collect();
-        let mut err = io::stderr().lock();
-        let _ = write!(err, "\r\x1b[2K{}", output::hidden(&line)).and_then(|()| err.flush());
+        output::shown(&format!("\r\x1b[2K{line}"));
     }
 
     pub(crate) fn end(&self) {
         if self.shown.is_some() {
-            let mut err = io::stderr().lock();
-            let _ = err.write_all(b"\r\x1b[2K").and_then(|()| err.flush());
+            output::shown("\r\x1b[2K");
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The progress line on a terminal: how much was read. It prints nothing elsewhere.
 
-use std::io::{IsTerminal, Write};
+use crate::output;
+use std::io::IsTerminal;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -40,18 +41,15 @@ impl Progress {
         {
             let seconds = self.began.elapsed().as_secs_f64();
             let read = all as f64 / 1e6;
-            let mut err = std::io::stderr().lock();
-            let _ = write!(err, "\r\x1b[K{read:.0} MB read, {:.0} MB/s", read / seconds);
-            let _ = err.flush();
+            let speed = read / seconds;
+            output::shown(&format!("\r\x1b[K{read:.0} MB read, {speed:.0} MB/s"));
         }
     }
 
     /// Clears the line.
     pub(crate) fn done(&self) {
         if self.terminal && self.shown.load(Ordering::Relaxed) > 0 {
-            let mut err = std::io::stderr().lock();
-            let _ = write!(err, "\r\x1b[K");
-            let _ = err.flush();
+            output::shown("\r\x1b[K");
         }
     }
 }

@@ -7,6 +7,7 @@
 
 use crate::failure::{Failure, Result};
 use crate::new_file::NewFile;
+use crate::output;
 use endstop_trajectory::Trajectory;
 use endstop_trajectory::backtest::Candidate;
 use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical};
@@ -89,7 +90,7 @@ impl Rows {
         if table.problem.is_some() {
             return;
         }
-        let text = |text: &str| ByteArray::from(text.as_bytes().to_vec());
+        let text = |text: &str| ByteArray::from(output::hidden(text).as_bytes().to_vec());
         // Saturating, because Parquet integers are signed and a step number beyond them is
         // impossible.
         let whole = |n: u32| i32::try_from(n).unwrap_or(i32::MAX);

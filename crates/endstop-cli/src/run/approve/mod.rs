@@ -20,7 +20,7 @@ use crate::output;
 use endstop::hook::{Approver, HookFuture};
 use endstop::{ToolCall, hook::HookDecision};
 use rows::Shown;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use tokio::sync::{mpsc, oneshot};
 
 /// An approver that asks on the terminal before each tool call.
@@ -103,7 +103,7 @@ fn question(call: &ToolCall) -> HookDecision {
         // the call.
         let (width, height) = size();
         let rows = shown.fitting(width, height);
-        write(&rows.text);
+        output::shown(&rows.text);
         let view = if rows.cut { ", v = view all of it" } else { "" };
         let typed = line(&format!("? Run it? y = yes, n = no, h = halt the run{view}: "));
         match typed.as_deref() {
@@ -131,7 +131,7 @@ fn page(rows: &[String], height: usize) {
     let pages = rows.chunks(height.saturating_sub(2).max(1));
     let last = pages.len();
     for (at, page) in pages.enumerate() {
-        write(&(page.join("\n") + "\n"));
+        output::shown(&(page.join("\n") + "\n"));
         if at + 1 == last {
             return;
         }
@@ -149,16 +149,11 @@ fn size() -> (usize, usize) {
         .map_or((80, 24), |(width, height)| (usize::from(width.0), usize::from(height.0)))
 }
 
-fn write(text: &str) {
-    let mut err = io::stderr().lock();
-    let _ = err.write_all(text.as_bytes()).and_then(|()| err.flush());
-}
-
 /// Asks for a line and returns it without surrounding blanks. Input typed before the question is
 /// discarded. Returns `None` if the input has ended.
 pub(crate) fn line(question: &str) -> Option<String> {
     discard_typed();
-    write(&output::hidden(question));
+    output::shown(question);
     let mut typed = Vec::new();
     loop {
         let mut byte = [0];

@@ -2,7 +2,7 @@
 
 use super::framing::{OK, answering};
 use super::support::{Event, Gate, run};
-use endstop_guard::proxy::{Upstream, UpstreamError, redacted_url};
+use endstop_guard::proxy::{RequestHead, Upstream, UpstreamError, redacted_url};
 
 const SECRET: &str = "sk-planted-secret";
 
@@ -75,6 +75,49 @@ fn refusals_and_errors_hide_secrets() {
         assert!(text.contains("NoResponse") && text.contains("Refused"), "{text}");
         assert!(!text.contains(SECRET), "{text}");
     });
+}
+
+#[test]
+fn credentials_of_request_are_found() {
+    let head = |target: &str, headers: &[(&'static str, &str)]| RequestHead {
+        method: http::Method::POST,
+        target: http::Uri::try_from(target).expect("a target"),
+        version: http::Version::HTTP_11,
+        headers: headers
+            .iter()
+            .map(|(name, value)| {
+                (http::HeaderName::from_static(name), http::HeaderValue::try_from(*value).unwrap())
+            })
+            .collect(),
+        peer: "127.0.0.1:1".parse().expect("an address"),
+    };
+    let random = "own-4fQ9xTz71LmN0pWv8aBcDeFg";
+    for (target, header, expected) in [
+        ("/", ("authorization", "Bearer K1"), &["K1", "Bearer K1"][..]),
+        ("/", ("x-api-key", " K1 "), &["K1"]),
+        ("/", ("cookie", "a=K1; b=K2"), &["K1", "K2", "b=K2", "a=K1; b=K2"]),
+        ("/", ("x-any", random), &[random]),
+        // Values that differ in each request, that name an account, or that are words.
+        ("/", ("authorization", "AWS4-HMAC-SHA256 Credential=a, Signature=b"), &[]),
+        ("/", ("x-claude-code-session-id", random), &[]),
+        ("/", ("idempotency-key", random), &[]),
+        ("/", ("x-request-id", random), &[]),
+        ("/", ("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"), &[]),
+        ("/", ("openai-organization", "org-4fQ9xTz71LmN0pWv8aBcDeFg"), &[]),
+        ("/", ("user-agent", "claude-cli/2.1.0 (external, cli)"), &[]),
+        ("/", ("x-any", "an ordinary word"), &[]),
+        ("/?key=K1&alt=sse", ("x-any", ""), &["K1"]),
+        ("/?zz=K%31&api-version=2024-10-21", ("x-any", ""), &["K1", "K%31"]),
+        ("/?K1&b", ("x-any", ""), &["K1", "b"]),
+        ("/?model=gpt-4o-2024-08-06&%61lt=sse", ("x-any", ""), &[]),
+    ] {
+        let mut found = Vec::new();
+        head(target, &[header]).each_credential(|key, _| found.push(key.to_owned()));
+        assert_eq!(found, expected, "{target} {header:?}");
+    }
+    let head = head("/run/custom-9b1f0c77d2/v1?b=1", &[("x-api-key", "custom-9b1f0c77d2")]);
+    assert_eq!(&*head.redacted_target(), "/run/[redacted]/v1?b=[hidden]");
+    assert_eq!(&*head.redact("no model custom-9b1f0c77d2"), "no model [redacted]");
 }
 
 #[test]

@@ -1,0 +1,98 @@
+//! Credentials in the bodies of requests: a gateway may take its key there, and a request may name the
+//! servers of tools with their keys.
+//!
+//! ```json
+//! {"model":"m","api_key":"KEY","tools":[{"type":"mcp","authorization":"KEY","headers":{"X-Key":"KEY"}}]}
+//! ```
+
+use endstop_wire::redact::is_secret_name;
+use memchr::{memchr_iter, memrchr};
+
+/// The longest name of a member that is looked at, in bytes.
+const LONGEST_NAME: usize = 64;
+/// The longest credential, in bytes.
+const LONGEST: usize = 4096;
+
+/// Visits the strings of members with secret names. Names and strings of JSON within a string do not
+/// count: they belong to the conversation.
+pub fn each_in_body(body: &[u8], mut found: impl FnMut(&str)) {
+    for colon in memchr_iter(b':', body) {
+        let Some(name) = name_before(body, colon) else { continue };
+        let rest = body[colon + 1..].trim_ascii_start();
+        if rest.first() != Some(&b'"') || !sounds_secret(name) {
+            continue;
+        }
+        // `Bearer KEY`: the key alone is the secret, too.
+        if let Some(value) = string(rest).filter(|_| is_secret(name)) {
+            if let Some((_, key)) = value.split_once(' ') {
+                found(key.trim());
+            }
+            found(&value);
+        }
+    }
+}
+
+/// Returns the name of the member whose colon is at this offset.
+fn name_before(body: &[u8], colon: usize) -> Option<&[u8]> {
+    let before = body[..colon].trim_ascii_end().strip_suffix(b"\"")?;
+    let from = before.len().saturating_sub(LONGEST_NAME);
+    let start = from + memrchr(b'"', &before[from..])? + 1;
+    // A name with an escape is within a string of JSON, and no provider has such names.
+    (!before[start - 1..].contains(&b'\\') && !body[..start - 1].ends_with(b"\\"))
+        .then_some(&before[start..])
+}
+
+/// A quick check, because a conversation has very many members.
+fn sounds_secret(name: &[u8]) -> bool {
+    const SOUNDS: [&[u8]; 8] = [b"key", b"tok", b"sec", b"pas", b"aut", b"cre", b"coo", b"bea"];
+    name.windows(3).any(|three| SOUNDS.iter().any(|one| three.eq_ignore_ascii_case(one)))
+}
+
+fn is_secret(name: &[u8]) -> bool {
+    std::str::from_utf8(name).is_ok_and(is_secret_name)
+}
+
+/// Returns the string that begins here.
+fn string(json: &[u8]) -> Option<String> {
+    let json = &json[..json.len().min(LONGEST)];
+    let mut end = 1;
+    loop {
+        end += memchr::memchr2(b'"', b'\\', json.get(end..)?)?;
+        if json[end] == b'"' {
+            return serde_json::from_slice(&json[..=end]).ok();
+        }
+        end += 2;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::each_in_body;
+
+    #[track_caller]
+    fn check(body: &str, expected: &[&str]) {
+        let mut found = Vec::new();
+        each_in_body(body.as_bytes(), |key| found.push(key.to_owned()));
+        assert_eq!(found, expected, "{body}");
+    }
+
+    #[test]
+    fn members_with_secret_names_are_found() {
+        check(r#"{"model":"m","api_key":"K1","max_tokens":5}"#, &["K1"]);
+        check(r#"{"tools":[{"headers": {"Authorization" : "Bearer K2"}}]}"#, &["K2", "Bearer K2"]);
+        check(
+            r#"{"authorization":"a\u0062\"c","x-api-key":"","apiKey":"K3"}"#,
+            &["ab\"c", "", "K3"],
+        );
+    }
+
+    #[test]
+    fn text_of_conversation_is_not_searched() {
+        check(r#"{"content":"{\"api_key\":\"K1\", \"token\" : \"K2\"}"}"#, &[]);
+        check(r#"{"properties":{"token":{"type":"string"}},"max_tokens":"5"}"#, &["5"]);
+        check(r#"{"key_path":"a","token_url":"b","author":"c","secret":3,"token":null}"#, &[]);
+        for cut in ["\"api_key\":\"K", "\"api_key\":", ":", "\":\"", "\"api_key\":\"K\\"] {
+            check(cut, &[]);
+        }
+    }
+}
