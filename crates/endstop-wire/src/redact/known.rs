@@ -16,6 +16,7 @@ use super::names::REDACTED;
 use super::value::{Needle, needles};
 use super::{formats, patterns, variables};
 use aho_corasick::{AhoCorasick, MatchKind};
+use memchr::memmem;
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -60,6 +61,8 @@ struct Inner {
     heads: [[u64; 4]; 2],
     /// Length of the longest needle.
     longest: usize,
+    /// `true` if JSON escapes a character of a needle.
+    has_escapes: bool,
 }
 
 impl Inner {
@@ -180,8 +183,19 @@ impl KnownKeys {
             }
         }
         let longest = needles.iter().map(|needle| needle.bytes.len()).max().unwrap_or(0);
-        let inner = Inner { needles, whole, spelled, parts, part_grams, grams, heads, longest };
-        KnownKeys(Some(Arc::new(inner)))
+        let is_escaped = |byte: &u8| *byte < 0x20 || matches!(byte, b'"' | b'\\');
+        let has_escapes = needles.iter().any(|needle| needle.bytes.iter().any(is_escaped));
+        KnownKeys(Some(Arc::new(Inner {
+            needles,
+            whole,
+            spelled,
+            parts,
+            part_grams,
+            grams,
+            heads,
+            longest,
+            has_escapes,
+        })))
     }
 
     /// Returns the union of both sets.
@@ -215,10 +229,10 @@ impl KnownKeys {
         self.0.is_none()
     }
 
-    /// Returns text with `[redacted]` in place of each secret. The text must not be JSON: see
-    /// [`out_of_json`](KnownKeys::out_of_json).
+    /// Returns text with `[redacted]` in place of each secret, also of one that JSON escapes spell. The
+    /// text must not be JSON: see [`out_of_json`](KnownKeys::out_of_json).
     pub fn out_of_text<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        let found = self.find(text.as_bytes());
+        let found = self.find_in_text(text.as_bytes());
         if found.is_empty() {
             return Cow::Borrowed(text);
         }
@@ -252,6 +266,11 @@ impl KnownKeys {
         whole.into_iter().chain(part).min()
     }
 
+    /// `true` if JSON escapes a character of a secret.
+    pub(super) fn has_escapes(&self) -> bool {
+        self.0.as_ref().is_some_and(|inner| inner.has_escapes)
+    }
+
     /// Returns the length of the longest secret.
     pub(super) fn longest(&self) -> usize {
         self.0.as_ref().map_or(0, |inner| inner.longest)
@@ -279,7 +298,7 @@ impl KnownKeys {
     /// Quick check: `true` if a string of this JSON may contain a secret. It may report a false
     /// positive but never misses a secret.
     pub(super) fn may_be_in_json(&self, json: &[u8]) -> bool {
-        if patterns::is_in(json) {
+        if patterns::is_in(json) || has_escaped_letter(json) {
             return true;
         }
         let Some(inner) = &self.0 else { return false };
@@ -373,6 +392,13 @@ impl Inner {
             }
         }
     }
+}
+
+/// `true` for an escape of a printable ASCII character, `\u0021` to `\u007e` or `\/`, at any level of JSON
+/// within JSON. Endstop's own JSON has none, so that such an escape is the choice of a tool or a model.
+fn has_escaped_letter(json: &[u8]) -> bool {
+    memmem::find_iter(json, br"\u00").any(|at| matches!(json.get(at + 4), Some(b'2'..=b'7')))
+        || memmem::find(json, br"\/").is_some()
 }
 
 /// Returns the needle as it is, as JSON spells it, and as nested JSON spells it.

@@ -13,9 +13,9 @@
 //! A piece is returned without the suffix that more text could turn into a secret: the beginning of
 //! a known secret, or a format whose end was not seen. The suffix has a bound.
 
-use super::known::{Cut, KnownKeys, apply, joined};
+use super::known::{Cut, KnownKeys, apply};
 use super::patterns;
-use super::text::Unescaped;
+use super::text::Levels;
 use std::ops::Range;
 
 /// Maximum number of bytes that are held back, unless a known secret is longer. It exceeds the
@@ -150,25 +150,15 @@ impl KnownKeys {
         end
     }
 
-    /// Returns the ranges of secrets in text, as written and with JSON escapes decoded.
-    fn find_in_text(&self, bytes: &[u8]) -> Vec<Range<usize>> {
-        let mut found = self.find(bytes);
-        if memchr::memchr(b'\\', bytes).is_some() {
-            let plain = Unescaped::of(bytes);
-            found.extend(self.find(plain.text()).iter().filter_map(|at| plain.raw(at)));
-        }
-        joined(found)
-    }
-
     /// Returns the start of the suffix that could become a secret; the length if there is none.
     fn open_end(&self, bytes: &[u8], found: &[Range<usize>]) -> usize {
         let mut end = self.open(bytes);
-        if memchr::memchr(b'\\', bytes).is_some() {
-            // The text may be the source of JSON, in which an escape stands for any character.
-            let whole = unfinished_escape(bytes).unwrap_or(bytes.len());
-            let plain = Unescaped::of(&bytes[..whole]);
-            let open = self.open(plain.text());
-            end = end.min(plain.raw(&(open..plain.text().len())).map_or(whole, |at| at.start));
+        // The text may be the source of JSON, in which an escape stands for any character.
+        let levels = Levels::of(bytes);
+        for (nth, text) in levels.texts().enumerate() {
+            let open = levels.raw(nth, &(self.open(text)..text.len()));
+            // Without a beginning of a secret, only an unfinished escape waits.
+            end = end.min(open.map_or_else(|| levels.end(nth), |at| at.start));
         }
         // A secret at the end may continue, and one that overlaps the suffix is written as a whole.
         while let Some(at) = found
@@ -193,20 +183,6 @@ impl KnownKeys {
 /// `true` for the characters of tokens and of Base64.
 fn continues(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-_+/=.%~".contains(&byte)
-}
-
-/// Returns the position of an escape at the end whose last characters are missing.
-fn unfinished_escape(bytes: &[u8]) -> Option<usize> {
-    let mut at = 0;
-    while let Some(escape) = memchr::memchr(b'\\', &bytes[at..]).map(|n| at + n) {
-        let Some(kind) = bytes.get(escape + 1) else { return Some(escape) };
-        let digits = &bytes[escape + 2..];
-        if *kind == b'u' && digits.len() < 4 && digits.iter().all(u8::is_ascii_hexdigit) {
-            return Some(escape);
-        }
-        at = escape + 2;
-    }
-    None
 }
 
 #[cfg(test)]
@@ -280,6 +256,14 @@ mod tests {
             let out = streamed(&keys, [&text[..at], &text[at..]]);
             assert_eq!(out, r#"{"a":"[redacted]", "b":"C:\users"}"#, "at {at}");
         }
+        // JSON within JSON.
+        let text = format!(r#"{{\"a\":\"sk-p\\u0072oj{}\", \"b\":1}}"#, &KEY[7..]);
+        for at in 0..text.len() {
+            let out = streamed(&keys, [&text[..at], &text[at..]]);
+            assert_eq!(out, r#"{\"a\":\"[redacted]\", \"b\":1}"#, "at {at}");
+        }
+        let each = text.char_indices().map(|(at, c)| &text[at..at + c.len_utf8()]);
+        assert_eq!(streamed(&keys, each), r#"{\"a\":\"[redacted]\", \"b\":1}"#);
     }
 
     #[test]

@@ -5,7 +5,8 @@
 //! Everything that is not part of a secret is preserved byte for byte: an id, a signature, the
 //! JSON's white space.
 
-use super::known::{Cut, KnownKeys, apply, is_name};
+use super::known::{Cut, KnownKeys, apply, is_name, joined};
+use memchr::memmem;
 use serde::de::IgnoredAny;
 use std::borrow::Cow;
 use std::ops::Range;
@@ -33,12 +34,34 @@ impl KnownKeys {
     pub(super) fn cuts_of_chunks(&self, bytes: &[u8], by_line: bool) -> Vec<Cut> {
         let mut cuts = Vec::new();
         for plain in plain(bytes, by_line) {
-            let found = self.find(&bytes[plain.clone()]).into_iter();
+            let found = self.find_in_text(&bytes[plain.clone()]).into_iter();
             let at = |at: Range<usize>| at.start + plain.start..at.end + plain.start;
             cuts.extend(found.map(|found| Cut { at: at(found), shown: None }));
         }
         self.find_in_strings(bytes, &mut cuts);
         cuts
+    }
+
+    /// `true` if the text has escapes that may stand for the characters of a secret: `\u0073`, also as JSON
+    /// within JSON spells it, `\/`, and any other if a secret has quotes or control characters.
+    fn may_hide(&self, bytes: &[u8]) -> bool {
+        memmem::find(bytes, b"\\u").is_some()
+            || memmem::find(bytes, b"\\/").is_some()
+            || self.has_escapes() && memchr::memchr(b'\\', bytes).is_some()
+    }
+
+    /// Returns the ranges of secrets in text, as written and with JSON escapes undone: a tool prints JSON,
+    /// and a string in it may be JSON again.
+    pub(super) fn find_in_text(&self, bytes: &[u8]) -> Vec<Range<usize>> {
+        let mut found = self.find(bytes);
+        if !self.may_hide(bytes) {
+            return found;
+        }
+        let levels = Levels::of(bytes);
+        for (nth, text) in levels.texts().enumerate() {
+            found.extend(self.find(text).iter().filter_map(|at| levels.raw(nth, at)));
+        }
+        joined(found)
     }
 
     /// Searches the content of strings. Strings of one name are joined, because a stream may split a
@@ -52,7 +75,7 @@ impl KnownKeys {
             for (_, string) in strings {
                 unescape(bytes, string.clone(), &mut said);
             }
-            for found in self.find(&said.text) {
+            for found in self.find_in_text(&said.text) {
                 said.cuts(&found, cuts);
             }
         }
@@ -100,26 +123,64 @@ struct Said {
     runs: Vec<Run>,
 }
 
-/// Text with JSON escapes decoded, whether or not they are within a string of JSON.
-pub(super) struct Unescaped(Said);
+/// Number of times that escapes are undone. Each level takes as long as a search of the text.
+const LEVELS: usize = 4;
 
-impl Unescaped {
-    pub(super) fn of(bytes: &[u8]) -> Unescaped {
-        let mut said = Said::default();
-        unescape(bytes, 0..bytes.len(), &mut said);
-        Unescaped(said)
+/// Text with JSON escapes undone, whether or not they are within a string of JSON: once, and again as
+/// long as there are escapes.
+pub(super) struct Levels(Vec<Said>);
+
+impl Levels {
+    pub(super) fn of(bytes: &[u8]) -> Levels {
+        let mut levels = Levels(Vec::new());
+        while levels.0.len() < LEVELS {
+            let text = levels.0.last().map_or(bytes, |said| &said.text);
+            if !text.contains(&b'\\') {
+                break;
+            }
+            // The last characters of an escape may be missing.
+            let mut said = Said::default();
+            unescape(text, 0..unfinished_escape(text).unwrap_or(text.len()), &mut said);
+            levels.0.push(said);
+        }
+        levels
     }
 
-    pub(super) fn text(&self) -> &[u8] {
-        &self.0.text
+    /// The texts, from the one with the most escapes.
+    pub(super) fn texts(&self) -> impl Iterator<Item = &[u8]> {
+        self.0.iter().map(|said| &*said.text)
     }
 
-    /// Returns the source bytes of a range of the text; `None` if it is empty.
-    pub(super) fn raw(&self, at: &Range<usize>) -> Option<Range<usize>> {
-        let mut cuts = Vec::new();
-        self.0.cuts(at, &mut cuts);
-        Some(cuts.first()?.at.start..cuts.last()?.at.end)
+    /// Returns the source bytes of a range of a text; `None` if it is empty.
+    pub(super) fn raw(&self, nth: usize, at: &Range<usize>) -> Option<Range<usize>> {
+        let mut at = at.clone();
+        for said in self.0[..=nth].iter().rev() {
+            let mut cuts = Vec::new();
+            said.cuts(&at, &mut cuts);
+            at = cuts.first()?.at.start..cuts.last()?.at.end;
+        }
+        Some(at)
     }
+
+    /// Returns the number of source bytes from which a text was made.
+    pub(super) fn end(&self, nth: usize) -> usize {
+        let len = self.0[nth].text.len();
+        self.raw(nth, &(len.saturating_sub(1)..len)).map_or(0, |last| last.end)
+    }
+}
+
+/// Returns the position of an escape at the end whose last characters are missing.
+fn unfinished_escape(bytes: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    while let Some(escape) = memchr::memchr(b'\\', &bytes[at..]).map(|n| at + n) {
+        let Some(kind) = bytes.get(escape + 1) else { return Some(escape) };
+        let digits = &bytes[escape + 2..];
+        if *kind == b'u' && digits.len() < 4 && digits.iter().all(u8::is_ascii_hexdigit) {
+            return Some(escape);
+        }
+        at = escape + 2;
+    }
+    None
 }
 
 /// A run of unescaped bytes, or the character of one escape.
@@ -346,6 +407,61 @@ mod tests {
         let many = many.concat();
         let text = format!(r#"{{{many}"t":"{}","u":"u","t":"{}"}}"#, &KEY[..10], &KEY[10..]);
         assert_eq!(clean(&text), format!(r#"{{{many}"t":"[redacted]","u":"u","t":""}}"#));
+    }
+
+    /// JSON within JSON within a text: each level escapes the level below, and the first one spells letters
+    /// as escapes. A tool prints such text, and no quote needs to be around it.
+    #[test]
+    fn escapes_of_several_levels_are_undone() {
+        let github = "ghp_abcdefghijklmnopqrstuvwxyzABCDEFGHIJ";
+        for (secret, keys) in [(KEY, KnownKeys::new([KEY])), (github, KnownKeys::default())] {
+            let escaped: String =
+                secret.chars().map(|c| format!("\\u{:04x}", u32::from(c))).collect();
+            let mixed = secret.replace('p', "\\u0070");
+            for (spelled, levels) in [(secret.to_owned(), 5), (escaped, 4), (mixed, 4)] {
+                let mut text = spelled;
+                for level in 0..levels {
+                    for around in
+                        [("", ""), ("it is ", "."), ("{\"a\": \"", "\"}"), ("a\n", "\n{}")]
+                    {
+                        let text = format!("{}{text}{}", around.0, around.1);
+                        let expected = format!("{}[redacted]{}", around.0, around.1);
+                        assert_eq!(out(&keys, &text), expected, "{level}: {text}");
+                        assert_eq!(keys.out_of_text(&text), expected, "{level}: {text}");
+                        let record = json!({"event": "tool_ended", "content": text});
+                        let clean = keys.out_of_json(&record.to_string()).expect("a secret").0;
+                        assert_eq!(clean["content"], expected, "{level}: {text}");
+                    }
+                    text = serde_json::to_string(&text).unwrap();
+                    text = text[1..text.len() - 1].to_owned();
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn escapes_take_linear_time() {
+        let keys = KnownKeys::new([KEY]);
+        for unit in
+            ["\\", "\\\\\\\\", "\\u0073", "\\\\u0073k-", "\\/", "\\u", "{\"a\":\"\\\\u0070\"}\n"]
+        {
+            let text = unit.repeat((512 << 10) / unit.len());
+            keys.out_of(text.as_bytes());
+            keys.out_of_text(&text);
+        }
+    }
+
+    #[test]
+    fn harmless_escapes_stay() {
+        let keys = KnownKeys::new([KEY]);
+        for text in [
+            r"C:\users\me\u0041pp and \/ and \u00e9 \ud83d",
+            r#"{"re": "^\\d+\/\\w", "path": "C:\\new"}"#,
+            r"printf '\u001b[31m' \",
+        ] {
+            assert_eq!(out(&keys, text), text);
+            assert_eq!(keys.out_of_text(text), text);
+        }
     }
 
     proptest! {
