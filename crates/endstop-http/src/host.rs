@@ -30,7 +30,11 @@ pub(crate) fn bare(host: &str) -> &str {
 
 /// `true` if the host of an address is this machine.
 pub(crate) fn is_loopback(uri: &Uri) -> bool {
-    let host = uri.host().unwrap_or_default();
+    is_loopback_name(uri.host().unwrap_or_default())
+}
+
+/// `true` if a host is this machine. The address of an IPv6 host has brackets or not.
+pub(crate) fn is_loopback_name(host: &str) -> bool {
     let host = host.strip_suffix('.').unwrap_or(host);
     match bare(host).parse() {
         Ok(IpAddr::V4(address)) => address.is_loopback(),

@@ -14,6 +14,8 @@
 //! # Ok(()) }
 //! ```
 //!
+//! Servers use [`check_source`], which keeps web pages out.
+//!
 //! A client speaks HTTP/1.1, and HTTP/2 if a server with TLS chooses it. It follows no redirect and
 //! refuses upgrades. Responses arrive as [`hyper::body::Incoming`], undecoded; [`Decoded`] unpacks
 //! those that are compressed with gzip. No error and no `Debug` output contains a credential.
@@ -28,6 +30,7 @@ mod exchange;
 mod host;
 mod no_proxy;
 mod proxy;
+mod server;
 mod stream;
 mod tls;
 mod tunnel;
@@ -38,4 +41,5 @@ pub use error::{Error, SettingsError, Stage};
 pub use exchange::ResponseFuture;
 pub use http_body_util::Full;
 pub use no_proxy::NoProxy;
+pub use server::{Names, SourceError, check_source};
 pub use tls::{CertificateError, Certificates};

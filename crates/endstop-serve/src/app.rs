@@ -4,6 +4,7 @@ use crate::access::Tokens;
 use crate::metrics::Refusals;
 use crate::options::ServeOptions;
 use crate::service::Service;
+use endstop_http::Names;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::Semaphore;
@@ -17,24 +18,19 @@ pub(crate) struct App {
     pub(crate) options: ServeOptions,
     pub(crate) refusals: Refusals,
     pub(crate) tokens: Tokens,
-    /// The names that `Host` may have; `None` means any.
-    pub(crate) hosts: Option<Vec<String>>,
+    /// The names that `Host` may have.
+    pub(crate) names: Names,
     /// Memory for bodies that are being read, in KiB.
     pub(crate) bodies: Arc<Semaphore>,
     readers: AtomicUsize,
 }
 
 impl App {
-    pub(crate) fn new(
-        runs: Service,
-        options: ServeOptions,
-        tokens: Tokens,
-        hosts: Option<Vec<String>>,
-    ) -> App {
+    pub(crate) fn new(runs: Service, options: ServeOptions, tokens: Tokens, names: Names) -> App {
         // In KiB, which is exact enough for a bound on memory.
         let bodies = Arc::new(Semaphore::new(BODY_MEMORY));
         let refusals = Refusals::default();
-        App { runs, options, refusals, tokens, hosts, bodies, readers: AtomicUsize::new(0) }
+        App { runs, options, refusals, tokens, names, bodies, readers: AtomicUsize::new(0) }
     }
 
     /// Number of open event streams.

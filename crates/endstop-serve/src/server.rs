@@ -12,6 +12,7 @@ use crate::runs::{Runs, StoreError};
 use crate::service::Service;
 use axum::Router;
 use endstop::journal::SqliteJournal;
+use endstop_http::Names;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -78,10 +79,10 @@ impl Server {
         options: ServeOptions,
         report: impl Fn(&str) + Send + Sync + 'static,
     ) -> Result<Server, ServeError> {
-        let hosts = admitted(&listener, &tokens, &options)?;
+        let names = admitted(&listener, &tokens, &options)?;
         let runs = Runs::open(journal, agents, options.clone(), Box::new(report))?;
         let service = Service::new(Arc::new(runs.clone()));
-        let app = Arc::new(App::new(service, options, tokens, hosts));
+        let app = Arc::new(App::new(service, options, tokens, names));
         Ok(Server { app, listener, embedded: Some(runs) })
     }
 
@@ -96,8 +97,8 @@ impl Server {
         tokens: Tokens,
         options: ServeOptions,
     ) -> Result<Server, ServeError> {
-        let hosts = admitted(&listener, &tokens, &options)?;
-        let app = Arc::new(App::new(Service::new(backend), options, tokens, hosts));
+        let names = admitted(&listener, &tokens, &options)?;
+        let app = Arc::new(App::new(Service::new(backend), options, tokens, names));
         Ok(Server { app, listener, embedded: None })
     }
 
@@ -147,12 +148,12 @@ impl Server {
 }
 
 /// Checks that only admitted clients can reach the address, and returns the names that `Host` may
-/// have; `None` means any.
+/// have.
 fn admitted(
     listener: &TcpListener,
     tokens: &Tokens,
     options: &ServeOptions,
-) -> Result<Option<Vec<String>>, ServeError> {
+) -> Result<Names, ServeError> {
     let local = listener.local_addr().map_err(ServeError::Listener)?;
     // The address that was bound, because a name may mean another one.
     let loopback = local.ip().is_loopback();
@@ -160,11 +161,9 @@ fn admitted(
         return Err(ServeError::NoToken(local));
     }
     if !loopback && options.hosts.is_empty() {
-        return Ok(None);
+        return Ok(Names::Any);
     }
-    let mut hosts = options.hosts.clone();
-    hosts.extend(["localhost", "127.0.0.1", "[::1]"].map(str::to_owned));
-    Ok(Some(hosts))
+    Ok(Names::Loopback(options.hosts.clone()))
 }
 
 /// Serves one connection.

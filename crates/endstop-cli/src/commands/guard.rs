@@ -1,6 +1,6 @@
 //! `endstop guard`: runs another agent program under limits, and reports how its run ended.
 
-use super::surroundings::{aws_keys, environment, guests, outgoing, random, salt};
+use super::surroundings::{aws_keys, environment, guests, outgoing, random, salt, secret};
 use super::{guard_listen, print_env};
 use crate::args::{GuardArgs, RunArgs};
 use crate::config::journal_path::{self, JournalPath};
@@ -32,7 +32,7 @@ use endstop_guard::exchange::RunName;
 use endstop_guard::process::{
     GRACE, PrivateFolder, QUIET, Signals, Supervised, launch, supervise, warn_if_quiet,
 };
-use endstop_guard::proxy::{Proxy, ProxyOptions, Upstream, UpstreamMap};
+use endstop_guard::proxy::{Access, Proxy, ProxyOptions, SecretPath, Upstream, UpstreamMap};
 use endstop_guard::run::{
     Counts, Gate, GuardEvent, JournalSettings, OnLimit, ProgramEnd, RunHandle, Settings,
 };
@@ -249,10 +249,13 @@ async fn guarded(
     let address = listener.local_addr().map_err(io("the proxy has no address"))?;
     let private = PrivateFolder::create().map_err(io("no folder for temporary files"))?;
     let environment = environment();
-    let address = format!("http://{address}/run/{}", name.as_str());
+    let path = SecretPath::new(secret()?, &format!("/run/{}", name.as_str()));
+    let address = format!("http://{address}{}", path.as_str());
     let wiring = wired(args, &environment, &address, &private, lines)?;
     let must_call = must_call && !wiring.makes_no_run;
     settings.is_agent = wiring.is_agent;
+    // All users can read the arguments of a program. With sudo, the program is that of another one.
+    let is_visible = wiring.has_in_arguments(path.secret()) && !wiring.changes_user;
     let on_limit = settings.on_limit;
     let (events, said) = (lines.clone(), notes.clone());
     let hear = Arc::new(move |event: GuardEvent| {
@@ -262,7 +265,11 @@ async fn guarded(
     let (gate, handle) = Gate::new(settings, upstreams(&wiring)?, salt(), hear).only(name.clone());
     lines.set_run(&handle);
     let _control = Control::open(Arc::new(OneGuarded(handle.clone())));
-    let options = ProxyOptions { outgoing: outgoing(&environment), ..ProxyOptions::default() };
+    let options = ProxyOptions {
+        access: Access::Path { path, is_visible },
+        outgoing: outgoing(&environment),
+        ..ProxyOptions::default()
+    };
     let proxy = Proxy::new(gate, options);
     #[expect(clippy::disallowed_methods, reason = "aborted below, after the program has ended")]
     let proxy = tokio::spawn(proxy.run(listener, std::future::pending()));
@@ -380,6 +387,9 @@ fn told(event: &GuardEvent, notes: &GuardNotes) {
         }
         GuardEvent::Refused { target, reason } => {
             notes.say(&format!("endstop guard: refused: {target}: {reason}"));
+        }
+        GuardEvent::Stranger { reason, count } => {
+            notes.say(&format!("endstop guard: refused: {reason} ({count} in all)"));
         }
         _ => {}
     }

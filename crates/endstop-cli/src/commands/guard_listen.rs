@@ -15,7 +15,7 @@ use crate::visible::visible;
 use endstop::Outcome;
 use endstop::agent::GuestJournal;
 use endstop::journal::SqliteJournal;
-use endstop_guard::proxy::{Proxy, ProxyOptions};
+use endstop_guard::proxy::{Access, Proxy, ProxyOptions};
 use endstop_guard::run::{GuardEvent, JournalSettings, Records, RunHandle};
 use endstop_guard::standing::{
     Day, Keeper, Profile, Standing, StandingEvent, StandingFile, StateFile, serve_metrics,
@@ -190,7 +190,9 @@ async fn serve(
     let signals = Signals::listen()?;
     let mut servers = JoinSet::new();
     let (stop, stopped) = oneshot::channel::<()>();
-    let options = ProxyOptions { outgoing: outgoing(&environment()), ..ProxyOptions::default() };
+    let access = if standing.tokens().is_empty() { Access::SameUser } else { Access::Gatekeeper };
+    let options =
+        ProxyOptions { access, outgoing: outgoing(&environment()), ..ProxyOptions::default() };
     let proxy = Proxy::new(standing.clone(), options);
     servers.spawn(proxy.run(listener, async move { drop(stopped.await) }));
     let metrics = metrics.map(|(listener, local)| {

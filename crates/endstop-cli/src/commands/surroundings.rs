@@ -17,6 +17,14 @@ pub(super) fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
+/// Returns random bytes of the system, for a secret.
+pub(super) fn secret() -> Result<[u8; 16]> {
+    let mut secret = [0; 16];
+    getrandom::fill(&mut secret)
+        .map_err(|error| Failure::fault(format!("the system gives no random bytes: {error}")))?;
+    Ok(secret)
+}
+
 /// Returns random bytes, with which keys of clients become fingerprints.
 pub(super) fn salt() -> [u8; 16] {
     let mut salt = [0; 16];

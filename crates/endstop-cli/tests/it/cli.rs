@@ -213,6 +213,36 @@ fn wait(child: &mut Child, stderr: &Collected) -> ExitStatus {
     }
 }
 
+/// Sends a request of HTTP/1.1 with `connection: close`, and returns the status and the whole answer.
+pub(crate) fn ask(address: &str, line: &str, headers: &str, body: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let length = body.len();
+    let head = format!("{line} HTTP/1.1\r\nconnection: close\r\ncontent-length: {length}\r\n");
+    write!(stream, "{head}{headers}\r\n{body}").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    (answer.split(' ').nth(1).unwrap().parse().unwrap(), answer)
+}
+
+/// Posts an empty object as the user `nobody`, and returns the answer. `None` with a notice if the
+/// test is not run by root, who alone can start a process of another user.
+#[expect(clippy::print_stderr, reason = "the notice of a test that is skipped")]
+pub(crate) fn post_as_nobody(address: &str, path: &str, headers: &str) -> Option<String> {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can start a client of another user");
+        return None;
+    }
+    let (host, port) = address.rsplit_once(':').unwrap();
+    let request = format!(
+        "POST {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-length: 2\r\n{headers}\r\n{{}}"
+    );
+    let script = "exec 3<>\"/dev/tcp/$1/$2\"; printf %s \"$3\" >&3; timeout 20 cat <&3";
+    let mut client = Command::new("bash");
+    std::os::unix::process::CommandExt::uid(&mut client, 65_534);
+    client.current_dir("/").args(["-c", script, "sh", host, port, &request]);
+    Some(String::from_utf8(client.output().unwrap().stdout).unwrap())
+}
+
 /// Waits until a condition holds.
 pub(crate) fn eventually(what: &str, mut so: impl FnMut() -> bool) {
     let deadline = Instant::now() + DEADLINE;

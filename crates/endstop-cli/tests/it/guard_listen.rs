@@ -1,6 +1,6 @@
 //! `endstop guard --listen`, `--print-env`, and the commands for live runs.
 
-use crate::cli::{Cli, Done, Started, answering, eventually};
+use crate::cli::{Cli, Done, Started, answering, ask, eventually, post_as_nobody};
 use endstop::testkit::{Reply, Turn};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -311,16 +311,67 @@ fn control_socket_holds_against_hostile_lines() {
 }
 
 #[test]
+fn proxy_without_tokens_serves_its_user_only() {
+    let (cli, server) = (Cli::new(), server());
+    let limits = "[profile.default]\nlimits = { max_turns = 2 }\n";
+    let proxy = Listening::start(&cli, &file(&server, limits));
+    let address = &proxy.address;
+    let body = request(1).to_string();
+    for (headers, status) in [
+        ("host: evil.example\r\n", 421),
+        ("host: localhost\r\norigin: http://evil.example\r\ncontent-type: text/plain\r\n", 403),
+        ("host: localhost\r\nsec-fetch-site: cross-site\r\n", 403),
+    ] {
+        // More often than the limit allows turns.
+        for _ in 0..4 {
+            let (got, answer) = ask(address, "POST /run/job7/v1/chat/completions", headers, &body);
+            assert_eq!(got, status, "{headers} {answer}");
+        }
+    }
+    for _ in 0..2 {
+        let answer = post_as_nobody(address, "/run/job7/v1/chat/completions", "");
+        let Some(answer) = answer else { break };
+        let why = "so it serves the user who started it; other users need a token";
+        assert!(answer.starts_with("HTTP/1.1 403 ") && answer.contains(why), "{answer}");
+    }
+    assert!(server.requests().is_empty());
+    for turn in 1..=2 {
+        assert_eq!(proxy.turn("job7", turn, "").0, 200);
+    }
+    let done = proxy.stop(Signal::TERM).exits(143);
+    assert!(done.stderr.contains("requests of web pages are refused"), "{}", done.stderr);
+}
+
+#[test]
+fn proxy_with_tokens_serves_other_users_and_names() {
+    let (cli, server) = (Cli::new(), server());
+    let proxy = Listening::start(&cli, &file(&server, "[tokens]\nci = \"$TOKEN\"\n"));
+    let token = format!("x-endstop-token: {TOKEN}\r\n");
+    let line = "POST /run/job7/v1/chat/completions";
+    let body = request(1).to_string();
+    let named = |more: &str| format!("host: host.docker.internal:4000\r\n{more}");
+    assert_eq!(ask(&proxy.address, line, &named(&token), &body).0, 200);
+    assert_eq!(ask(&proxy.address, line, &named(""), &body).0, 401);
+    let page = format!("{token}origin: https://evil.example\r\n");
+    assert_eq!(ask(&proxy.address, line, &named(&page), &body).0, 403);
+    if let Some(answer) = post_as_nobody(&proxy.address, "/run/job7/v1/embeddings", &token) {
+        // Admitted; the file has no upstream for this path.
+        assert!(answer.contains("no upstream is set for this call"), "{answer}");
+    }
+    proxy.stop(Signal::TERM).exits(143);
+}
+
+#[test]
 fn metrics_are_served_on_their_own_address() {
     let cli = Cli::new();
     let args = ["guard", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--json"];
     let started = Started::new(command(&cli, args), "");
     eventually("the address", || started.stdout().contains("listening"));
     let line: Value = serde_json::from_str(started.stdout().lines().next().unwrap()).unwrap();
-    let mut stream = TcpStream::connect(line["metrics"].as_str().unwrap()).unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
+    let address = line["metrics"].as_str().unwrap();
+    let (status, _) = ask(address, "GET /metrics", "host: evil.example\r\n", "");
+    assert_eq!(status, 421);
+    let (_, text) = ask(address, "GET /metrics", "host: localhost\r\n", "");
     assert!(text.contains("endstop_guard_runs_started_total{profile=\"default\"} 0"), "{text}");
     kill_process(Pid::from_child(&started.child), Signal::TERM).unwrap();
     started.finish().exits(143);

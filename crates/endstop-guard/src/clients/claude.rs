@@ -81,7 +81,7 @@ pub(super) fn wire(plan: &mut Plan<'_>) {
     if plan.var("CLAUDE_CODE_OAUTH_TOKEN").is_some() {
         plan.warn(Warning::Subscription { service: "a Claude subscription" });
     }
-    place(plan, given.map(|(at, _)| at), &option, &settings);
+    place(plan, given.map(|(at, _)| at), &settings);
 }
 
 /// Returns the names of the settings of a file that choose a service or its address.
@@ -104,20 +104,17 @@ fn given(plan: &mut Plan<'_>) -> Option<(std::ops::Range<usize>, Value)> {
     Some((range, settings?))
 }
 
-/// Puts the settings into the command line. Settings of the user go into a private file, because
-/// they can contain keys, and other users can see the command line.
-fn place(
-    plan: &mut Plan<'_>,
-    given: Option<std::ops::Range<usize>>,
-    option: &Value,
-    settings: &Value,
-) {
+/// Names a private file with the settings in the command line. They contain the address of the proxy,
+/// and can contain keys of the user, and other users can see the command line.
+fn place(plan: &mut Plan<'_>, given: Option<std::ops::Range<usize>>, settings: &Value) {
+    if given.is_none() && plan.command.changes_user() {
+        // The other user cannot read the file.
+        return plan.insert(&[OPTION, &settings.to_string()]);
+    }
+    let path = plan.file("claude-settings.json", settings.to_string());
     match given {
-        Some(range) if !option.is_null() => {
-            let path = plan.file("claude-settings.json", settings.to_string());
-            plan.command.words.splice(range, [OPTION.into(), path.into()]);
-        }
-        _ => plan.insert(&[OPTION, &settings.to_string()]),
+        Some(range) => drop(plan.command.words.splice(range, [OPTION.into(), path.into()])),
+        None => plan.insert(&[OPTION, &path]),
     }
 }
 

@@ -20,6 +20,11 @@ pub(super) struct Command {
 }
 
 impl Command {
+    /// `true` if the program is started as another user.
+    pub(super) fn changes_user(&self) -> bool {
+        self.cleared_by.as_deref().is_some_and(|word| matches!(word, "sudo" | "doas"))
+    }
+
     /// Returns the indices of an option's words, and its value. The last one counts.
     pub(super) fn option(&self, name: &str) -> Option<(Range<usize>, String)> {
         let words = &self.words;

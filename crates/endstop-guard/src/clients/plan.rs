@@ -38,6 +38,7 @@ impl<'a> Plan<'a> {
     pub(super) fn new(request: &'a Request<'a>, command: Command) -> Plan<'a> {
         let mut wiring = Wiring::default();
         let cleared_by = command.cleared_by.clone();
+        wiring.changes_user = command.changes_user();
         wiring.warnings.extend(cleared_by.map(|word| Warning::EnvironmentCleared { word }));
         Plan { request, command, wiring, broken: Vec::new() }
     }

@@ -25,6 +25,8 @@ pub struct Wiring {
     pub env: Vec<(String, String)>,
     /// The program and its arguments, to be started instead of those of the request.
     pub command: Vec<OsString>,
+    /// `true` if the command starts the program as another user.
+    pub changes_user: bool,
     /// Variables to remove.
     pub cleared: Vec<String>,
     /// The upstream of each format: a base URL as the format's own SDK expects it, and its source. A
@@ -44,6 +46,11 @@ impl Wiring {
         self.env.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
+    /// `true` if a text is part of an argument, which other users of the machine can read.
+    pub fn has_in_arguments(&self, text: &str) -> bool {
+        self.command.iter().any(|word| word.to_string_lossy().contains(text))
+    }
+
     /// Returns the base URL of a format's upstream.
     pub fn upstream(&self, format: WireFormat) -> Option<&str> {
         self.upstreams.iter().find(|(known, ..)| *known == format).map(|(_, base, _)| base.as_str())
@@ -59,6 +66,7 @@ impl fmt::Debug for Wiring {
             .field("makes_no_run", &self.makes_no_run)
             .field("env", &self.env.iter().map(|(name, _)| name).collect::<Vec<_>>())
             .field("arguments", &self.command.len())
+            .field("changes_user", &self.changes_user)
             .field("cleared", &self.cleared)
             .field("upstreams", &self.upstreams.iter().map(|(f, _, s)| (f, s)).collect::<Vec<_>>())
             .field("files", &self.files)

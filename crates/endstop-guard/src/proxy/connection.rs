@@ -1,6 +1,7 @@
 //! State that the exchanges of a client's connection share with the task that serves it.
 
 use super::abort::{AbortToken, Waiter};
+use crate::process::{PeerError, check_user};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -10,6 +11,8 @@ use std::task::Context;
 pub(crate) struct Connection {
     pub(crate) peer: SocketAddr,
     pub(crate) local: SocketAddr,
+    /// The reason why the client may not use the proxy, if its user was checked.
+    pub(crate) stranger: Option<PeerError>,
     // The exchange whose response is being sent. HTTP/1.1 has one at a time.
     sending: Mutex<Option<AbortToken>>,
     ends_by_closing: AtomicBool,
@@ -17,10 +20,12 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(peer: SocketAddr, local: SocketAddr) -> Connection {
+    /// Creates the state of a connection. The user of its client is checked if `checks_user`.
+    pub(crate) fn new(peer: SocketAddr, local: SocketAddr, checks_user: bool) -> Connection {
         Connection {
             peer,
             local,
+            stranger: checks_user.then(|| check_user(peer, local).err()).flatten(),
             sending: Mutex::new(None),
             ends_by_closing: AtomicBool::new(false),
             failed: AtomicBool::new(false),

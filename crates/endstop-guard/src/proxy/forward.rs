@@ -1,6 +1,7 @@
 //! One exchange: the decision about a request, the call to the upstream, the response.
 
 use super::abort::{AbortToken, Stop, Waiter};
+use super::access::{Access, SecretPath};
 use super::answer::Answer;
 use super::body::{self, BodyError, Limits, SendBody};
 use super::connection::Connection;
@@ -11,7 +12,7 @@ use super::observed::Observed;
 use super::observer::End;
 use super::passing::{Closed, Passing};
 use super::reading_on::{Background, read_on, within};
-use super::refusal::refusal;
+use super::refusal::{self, Refused};
 use super::reply::Reply;
 use super::upstream::{NoAnswer, Sending, UpstreamClient};
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, TRANSFER_ENCODING};
@@ -25,6 +26,7 @@ use std::task::{Context, Poll};
 /// State that all exchanges of a proxy share.
 pub(crate) struct Shared<G> {
     pub(crate) gatekeeper: G,
+    pub(crate) access: Access,
     pub(crate) upstream: UpstreamClient,
     pub(crate) limits: Limits,
     pub(crate) largest_hold: usize,
@@ -39,17 +41,22 @@ pub(crate) async fn exchange<G: Gatekeeper>(
 ) -> Result<Response<Reply>, Closed> {
     connection.set_sending(None);
     let (parts, incoming) = request.into_parts();
-    let head = Arc::new(RequestHead {
+    let head = RequestHead {
         method: parts.method,
         target: parts.uri,
+        base: None,
         version: parts.version,
         headers: parts.headers,
         peer: connection.peer,
-    });
-    if let Some((notice, answer)) = refusal(&head, connection.local) {
-        shared.gatekeeper.notice(notice);
-        return Ok(Reply::answer(answer));
-    }
+    };
+    let head = match refusal::check(head, &connection, &shared.access) {
+        Ok(head) => Arc::new(head),
+        Err(refused) => {
+            let Refused { notice, answer } = *refused;
+            shared.gatekeeper.notice(notice);
+            return Ok(Reply::answer(answer));
+        }
+    };
     let (copy, body) = match shared.gatekeeper.route(&head) {
         Route::Stream => (RequestBody::Streamed, SendBody::streamed(incoming)),
         Route::Read => match body::read(&head.headers, incoming, &shared.limits).await {
@@ -95,7 +102,8 @@ async fn call<G: Gatekeeper>(
         let error = "the URL has no host".to_owned();
         return Ok(waiting.no_response(&shared.gatekeeper, head, NoAnswer { error, sent: false }));
     };
-    let mut copy = headers::for_upstream(&head.headers, &host);
+    let secret = head.base.as_ref().map(SecretPath::secret);
+    let mut copy = headers::for_upstream(&head.headers, &host, secret);
     if let Some(changed) = changed {
         copy.remove(CONTENT_ENCODING);
         if copy.remove(TRANSFER_ENCODING).is_some() || copy.contains_key(CONTENT_LENGTH) {

@@ -153,6 +153,14 @@ pub enum Notice {
         /// The target without credentials.
         target: Redacted,
     },
+    /// A request was refused because its client may not use the proxy. The target is left out, because it
+    /// can be anything, and such a request belongs to no run.
+    Stranger {
+        /// The status of the answer.
+        status: StatusCode,
+        /// The reason.
+        reason: &'static str,
+    },
     /// The client broke off within the body of its request, or sent it too slowly.
     BodyCut {
         /// The target without credentials.

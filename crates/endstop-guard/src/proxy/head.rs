@@ -1,6 +1,7 @@
 //! Heads of requests and responses, whose `Debug` hides every credential, and the credentials of
 //! requests.
 
+use super::access::SecretPath;
 use endstop_wire::redact::{KnownKeys, Redacted, is_random, is_secret_header};
 use http::{HeaderMap, Method, StatusCode, Uri, Version};
 use percent_encoding::percent_decode_str;
@@ -13,8 +14,10 @@ pub struct RequestHead {
     /// The method.
     pub method: Method,
     /// The target, usually a path and a query. Print [`RequestHead::redacted_target`] instead,
-    /// because a query can contain a key.
+    /// because a query can contain a key. It does not contain `base`.
     pub target: Uri,
+    /// The secret path of the proxy's base URL, which the client has put before the target.
+    pub base: Option<SecretPath>,
     /// The version that the client speaks.
     pub version: Version,
     /// The headers, including the hop-by-hop ones, which are not forwarded.
@@ -99,6 +102,7 @@ impl fmt::Debug for RequestHead {
         f.debug_struct("RequestHead")
             .field("method", &self.method)
             .field("target", &&*self.redacted_target())
+            .field("base", &self.base)
             .field("version", &self.version)
             .field("headers", &Hidden(&self.headers))
             .field("peer", &self.peer)

@@ -6,7 +6,18 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// Copies the headers of a request for the upstream. `host` takes the place of the client's `Host`.
-pub(crate) fn for_upstream(headers: &HeaderMap, host: &HeaderValue) -> HeaderMap {
+/// A header with the secret of the proxy's own address is left out: some clients send the address from
+/// which they were redirected.
+pub(crate) fn for_upstream(
+    headers: &HeaderMap,
+    host: &HeaderValue,
+    secret: Option<&str>,
+) -> HeaderMap {
+    let has_secret = |value: &HeaderValue| {
+        secret.is_some_and(|secret| {
+            value.as_bytes().windows(secret.len()).any(|part| part == secret.as_bytes())
+        })
+    };
     let named = connection_names(headers);
     let mut copy = HeaderMap::with_capacity(headers.len() + 1);
     for (name, value) in headers {
@@ -24,7 +35,11 @@ pub(crate) fn for_upstream(headers: &HeaderMap, host: &HeaderValue) -> HeaderMap
             // The server side accepts only bodies whose last coding is `chunked`, and removes that
             // coding; the client side applies it again.
             copy.append(TRANSFER_ENCODING, value.clone());
-        } else if *name != EXPECT && !is_hop_by_hop(name) && !named.contains(name) {
+        } else if *name != EXPECT
+            && !is_hop_by_hop(name)
+            && !named.contains(name)
+            && !has_secret(value)
+        {
             // `Expect` is left out because the server side has already answered it with 100.
             copy.append(name.clone(), value.clone());
         }

@@ -22,6 +22,7 @@
 //! - Each chunk of a response passes when it arrives; the observer reads a decompressed copy of it before.
 //! - Responses pass as they are: errors, redirects, responses that are cut. A response that was cut
 //!   never ends cleanly for the client.
+//! - [`Access`] decides which clients are served. Requests of web pages are refused in any case.
 //! - Requests that a reverse proxy does not serve are refused: `CONNECT`, the URL of another host,
 //!   upgrades to another protocol, paths with `..`.
 //!
@@ -30,6 +31,7 @@
 //! and `upstream.rs` the client side.
 
 mod abort;
+mod access;
 mod answer;
 mod body;
 mod client_io;
@@ -52,6 +54,7 @@ mod upstream_map;
 mod zstd_frames;
 
 pub use abort::{AbortToken, Stop};
+pub use access::{Access, SecretPath};
 pub use answer::Answer;
 pub use gatekeeper::{Decision, Forward, ForwardAll, Gatekeeper, Notice, RequestBody, Route};
 pub use head::{RequestHead, ResponseHead, redacted_url};

@@ -1,5 +1,6 @@
 //! Accepts connections and runs their exchanges.
 
+use super::access::Access;
 use super::body::{Limits, memory};
 use super::client_io::ClientIo;
 use super::connection::Connection;
@@ -46,6 +47,8 @@ pub struct ProxyOptions {
     pub connections: usize,
     /// The longest time for exchanges to end after the proxy was stopped. Two seconds.
     pub grace: Duration,
+    /// The clients that are served. By default, the gatekeeper decides about each.
+    pub access: Access,
     /// Proxies and authorities for connections to the upstream. None but those of the system.
     pub outgoing: Outgoing,
 }
@@ -61,6 +64,7 @@ impl Default for ProxyOptions {
             idle_time: Duration::from_secs(3600),
             connections: 10_000,
             grace: Duration::from_secs(2),
+            access: Access::default(),
             outgoing: Outgoing::default(),
         }
     }
@@ -84,7 +88,8 @@ impl<G: Gatekeeper> Proxy<G> {
         };
         let upstream = UpstreamClient::new(options.connect_time, &options.outgoing);
         let largest_hold = options.largest_hold;
-        let shared = Shared { gatekeeper, upstream, limits, largest_hold, background };
+        let access = options.access.clone();
+        let shared = Shared { gatekeeper, access, upstream, limits, largest_hold, background };
         Proxy { shared: Arc::new(shared), background: receiver, options }
     }
 
@@ -146,7 +151,7 @@ impl<G: Gatekeeper> Proxy<G> {
             let (Ok(peer), Ok(local)) = (stream.peer_addr(), stream.local_addr()) else { return };
             // Without it, the last bytes of a response can wait for an acknowledgement for 40 ms.
             let _ = stream.set_nodelay(true);
-            let connection = Arc::new(Connection::new(peer, local));
+            let connection = Arc::new(Connection::new(peer, local, shared.access.checks_user()));
             let service = {
                 let connection = Arc::clone(&connection);
                 service_fn(move |request| {

@@ -25,6 +25,7 @@ use endstop_wire::{RequestFacts, WireFormat};
 use http::header::ACCEPT_ENCODING;
 use http::{HeaderName, HeaderValue, Uri};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// The longest wait for the usage of a call whose client already calls again. It follows the finish value.
@@ -284,9 +285,20 @@ impl Gatekeeper for Gate {
     }
 
     fn notice(&self, notice: Notice) {
-        if let Notice::Refused { reason, target, .. } = notice {
-            // A constant.
-            (self.hear)(GuardEvent::Refused { target, reason: Redacted::exempt(reason) });
+        match notice {
+            Notice::Refused { reason, target, .. } => {
+                // A constant.
+                (self.hear)(GuardEvent::Refused { target, reason: Redacted::exempt(reason) });
+            }
+            Notice::Stranger { reason, .. } => {
+                let count = self.strangers.fetch_add(1, Ordering::Relaxed) + 1;
+                if count.is_power_of_two() {
+                    // A constant.
+                    let reason = Redacted::exempt(reason);
+                    (self.hear)(GuardEvent::Stranger { reason, count });
+                }
+            }
+            Notice::BodyCut { .. } | Notice::Accept { .. } => {}
         }
     }
 }

@@ -27,6 +27,14 @@ pub enum GuardEvent {
         /// The reason.
         reason: Redacted,
     },
+    /// A request was refused, because its client may not use the guard. It belongs to no run.
+    Stranger {
+        /// The reason.
+        reason: Redacted,
+        /// The number of such requests so far. Only those whose number is a power of two are reported,
+        /// because such a client may repeat its request for ever.
+        count: u64,
+    },
     /// The first call of a conversation arrived.
     ThreadStarted {
         /// Id of the run.

@@ -10,6 +10,7 @@ use crate::proxy::UpstreamMap;
 use endstop_core::Price;
 use endstop_wire::catalog::prices::ModelInfo;
 use std::collections::HashMap;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 /// Runs that are remembered after their end, so that late calls are still refused.
@@ -29,6 +30,8 @@ pub struct Gate {
     /// The run of every call, if the guard has started the only program that it serves.
     pub(super) only: Option<RunName>,
     pub(super) hear: Hear,
+    /// Requests of clients that may not use the guard.
+    pub(super) strangers: AtomicU64,
     on_start: Option<OnStart>,
 }
 
@@ -58,6 +61,7 @@ impl Gate {
             runs: Mutex::default(),
             only: None,
             hear,
+            strangers: AtomicU64::new(0),
             on_start: None,
         }
     }

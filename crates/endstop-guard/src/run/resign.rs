@@ -9,7 +9,7 @@
 //! Source: <https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html>.
 
 use crate::clients::{AwsKey, AwsKeys};
-use crate::proxy::RequestHead;
+use crate::proxy::{RequestHead, SecretPath};
 use aws_credential_types::Credentials;
 use aws_sigv4::http_request::{SignableBody, SignableRequest, SigningSettings, sign};
 use aws_sigv4::sign::v4::SigningParams;
@@ -92,7 +92,8 @@ impl<'a> Signed<'a> {
         let signed = Signed { key, head, region, names: names.split(';').collect(), at };
         let host = head.header("host").unwrap_or_default();
         let target = head.target.path_and_query().map_or("/", |target| target.as_str());
-        let url = format!("http://proxy.invalid{target}");
+        let base = head.base.as_ref().map(SecretPath::as_str).unwrap_or_default();
+        let url = format!("http://proxy.invalid{base}{target}");
         let expected = signed.sign(&url, (Some(host), None), &signed.names, signed.body(body)?)?;
         if !is_equal(expected.signature.as_bytes(), signature.as_bytes()) {
             return Err(other.to_owned());
@@ -264,6 +265,7 @@ mod tests {
         RequestHead {
             method: Method::POST,
             target: TARGET.parse().unwrap(),
+            base: None,
             version: Version::HTTP_11,
             headers,
             peer: ([127, 0, 0, 1], 9).into(),

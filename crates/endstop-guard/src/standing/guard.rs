@@ -230,9 +230,16 @@ impl Gatekeeper for Standing {
     }
 
     fn notice(&self, notice: Notice) {
-        // Refused by the proxy itself, before a profile was known.
-        if let Notice::Refused { .. } = notice {
-            self.0.unauthorised.refused();
+        match notice {
+            // Refused by the proxy itself, before a profile was known.
+            Notice::Refused { .. } => self.0.unauthorised.refused(),
+            Notice::Stranger { reason, .. } => {
+                self.0.unauthorised.refused();
+                // Both are constants.
+                let (target, reason) = (Redacted::exempt("a client"), Redacted::exempt(reason));
+                (self.0.watcher)(StandingEvent::Refused { target, reason });
+            }
+            Notice::BodyCut { .. } | Notice::Accept { .. } => {}
         }
     }
 }

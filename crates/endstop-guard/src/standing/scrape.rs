@@ -3,6 +3,7 @@
 use super::guard::Standing;
 use super::metrics::render;
 use super::tokens::Tokens;
+use endstop_http::{Names, check_source};
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::Full;
@@ -21,7 +22,8 @@ const MOST: usize = 32;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Serves `GET /metrics`. `protected` requires a token of the proxy, as `Bearer` in `Authorization`
-/// or in the proxy's own header.
+/// or in the proxy's own header; otherwise only a request without a token must name this machine.
+/// Requests of web pages are refused in any case.
 pub async fn serve_metrics(standing: Standing, listener: TcpListener, protected: bool) {
     let mut tasks = JoinSet::new();
     loop {
@@ -56,7 +58,12 @@ fn respond(
     request: &Request<Incoming>,
     protected: bool,
 ) -> Response<Full<Bytes>> {
-    let (status, text) = if protected && !allowed(standing.tokens(), request.headers()) {
+    let has_token = allowed(standing.tokens(), request.headers());
+    let names = if protected || has_token { Names::Any } else { Names::Loopback(Vec::new()) };
+    let source = check_source(request.version(), request.uri(), request.headers(), &names);
+    let (status, text) = if let Err(error) = source {
+        (error.status(), format!("{error}\n"))
+    } else if protected && !has_token {
         (StatusCode::UNAUTHORIZED, "a token of this proxy is required\n".to_owned())
     } else if request.uri().path() != "/metrics" {
         (StatusCode::NOT_FOUND, "the metrics are at /metrics\n".to_owned())

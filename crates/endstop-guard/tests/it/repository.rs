@@ -84,7 +84,9 @@ fn repository_file_is_reported_and_overridden() {
         match wiring.client {
             Some("codex") => assert!(options.contains("model_provider=\"openai\""), "{options}"),
             Some("Claude Code") => {
-                assert!(options.contains("\"CLAUDE_CODE_USE_VERTEX\":\"0\""), "{options}")
+                let settings = &wiring.files[0].text;
+                assert!(settings.contains("\"CLAUDE_CODE_USE_VERTEX\":\"0\""), "{settings}");
+                assert!(!settings.contains(EVIL), "{settings}");
             }
             Some("aider" | "Qwen Code") => {
                 assert!(options.contains(&format!("{U}/v1")), "{options}")

@@ -218,12 +218,19 @@ fn claude_settings_are_merged() {
     ]);
     let wiring = wired("claude -p task", &[], &disk);
     assert_eq!(wiring.upstream(Anthropic), Some("https://user.example"));
-    let got = words(&wiring);
-    assert_eq!((&*got[1], &*got[3]), ("--settings", "-p"));
-    let settings: serde_json::Value = serde_json::from_str(&got[2]).unwrap();
+    // A file, because other users can read arguments, and the address is a secret.
+    assert_eq!(
+        words(&wiring),
+        ["claude", "--settings", "/private/claude-settings.json", "-p", "task"]
+    );
+    assert!(!wiring.has_in_arguments("127.0.0.1"));
+    let settings: serde_json::Value = serde_json::from_str(&wiring.files[0].text).unwrap();
     assert_eq!(settings["env"]["ANTHROPIC_BASE_URL"], U);
     assert_eq!(settings["env"]["CLAUDE_CODE_USE_BEDROCK"], "0");
-    // The user's own option is merged. The result is a file, because it can contain keys.
+    // Another user could not read the file.
+    let wiring = wired("sudo -u me claude -p task", &[], &disk);
+    assert!(wiring.changes_user && wiring.has_in_arguments("127.0.0.1"), "{wiring:?}");
+    // The user's own option is merged. It can contain keys.
     for command in ["claude --settings mine.json -p task", "claude --settings=mine.json -p task"] {
         let wiring = wired(command, &[], &disk);
         assert_eq!(

@@ -65,7 +65,7 @@ fn check(app: &App, request: &Request) -> Result<Client, Failure> {
     let path = uri.path();
     // Load balancers ask by address, and the answer is one word.
     if !matches!(path, "/healthz" | "/readyz") {
-        check_source(uri, headers, app.hosts.as_deref()).or_else(|refusal| {
+        check_source(request.version(), uri, headers, &app.names).or_else(|refusal| {
             // A link on another website may lead to the page itself.
             let link = refusal.code == "cross_origin" && OPEN.contains(&path);
             if link { Ok(()) } else { Err(refusal) }

@@ -26,8 +26,11 @@ pub(super) enum Tail {
     Credential,
 }
 
+/// The prefix of the secret in the address that guard gives to its program.
+pub(super) const GUARD: &str = "endstop_guard_";
+
 /// The known formats: a prefix, and the required text after it.
-pub(super) const FORMATS: [(&str, Tail); 97] = [
+pub(super) const FORMATS: [(&str, Tail); 98] = [
     // Providers of models.
     ("sk-", Tail::Mixed),
     ("sk_", Tail::Mixed),
@@ -121,6 +124,7 @@ pub(super) const FORMATS: [(&str, Tail); 97] = [
     ("glsa_", Tail::Token(20)),
     ("tskey-", Tail::Token(16)),
     ("AGE-SECRET-KEY-1", Tail::Token(20)),
+    (GUARD, Tail::Token(32)),
     ("eyJ", Tail::Jwt),
     ("-----BEGIN ", Tail::Pem),
     ("://", Tail::Userinfo),

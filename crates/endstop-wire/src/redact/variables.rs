@@ -12,11 +12,13 @@
 //! (`npmAuthToken`). One secret word anywhere is enough: `TOKEN_GITHUB`, `GITHUB_TOKEN_RW`.
 
 use super::entropy::is_random;
+use super::formats::GUARD;
 use super::patterns;
 use super::secret_names::{ADDRESSES, DESCRIBES, is_public, is_secret_name, secret_word, words};
 use super::value::{Needle, needles, unescaped};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
+use std::borrow::Cow;
 
 /// Words in names of variables that are often numbers or switches, such as `MAX_TOKENS` and
 /// `USE_AUTH`.
@@ -108,6 +110,7 @@ fn is_number_or_switch(value: &str) -> bool {
 /// Returns `true` if a value contains a credential by its format: a key, a URL with a password, or
 /// a connection string.
 fn has_credential(value: &str) -> bool {
+    let value = &*without_guard(value);
     if patterns::is_in(value.as_bytes()) {
         return true;
     }
@@ -124,6 +127,18 @@ fn has_credential(value: &str) -> bool {
             !value.trim().is_empty() && is_secret_name(name.trim())
                 || ["pwd", "pw"].iter().any(|word| name.trim().eq_ignore_ascii_case(word))
         })
+}
+
+/// Removes the secret of guard's address. It is redacted, but the address is not withheld: without it, the
+/// model calls of a command would not pass through guard.
+fn without_guard(value: &str) -> Cow<'_, str> {
+    let mut value = Cow::Borrowed(value);
+    for at in patterns::find(value.clone().as_bytes()).into_iter().rev() {
+        if value[at.clone()].starts_with(GUARD) {
+            value.to_mut().replace_range(at, "");
+        }
+    }
+    value
 }
 
 /// Returns `true` if a variable holds headers for a telemetry collector, which include a key.
@@ -161,6 +176,21 @@ mod tests {
 
     /// A value that matches no format and no rule.
     const PLAIN: &str = "w";
+
+    #[test]
+    fn address_of_guard_is_redacted_but_not_withheld() {
+        let url = "http://127.0.0.1:4000/endstop_guard_0123456789abcdef0123456789abcdef/run/r1/v1";
+        assert_eq!(crate::redact::secrets_out(url), "http://127.0.0.1:4000/[redacted]/run/r1/v1");
+        for value in [url.to_owned(), format!(r#"{{"options":{{"baseURL":"{url}"}}}}"#)] {
+            assert!(!is_secret_variable("OPENAI_BASE_URL", &value), "{value}");
+            let both = format!("{value} sk-proj-4fQ9xTz71LmN0pWv");
+            assert!(is_secret_variable("OPENAI_BASE_URL", &both), "{both}");
+        }
+        assert!(is_secret_variable("API_KEY", url));
+        // The name of a tool or a file is not such an address.
+        let name = "endstop_guard_settings and endstop_guard_2";
+        assert_eq!(crate::redact::secrets_out(name), name);
+    }
 
     #[test]
     fn names_with_secret_words_are_secret() {

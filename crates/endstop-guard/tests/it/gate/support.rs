@@ -88,6 +88,7 @@ impl Guard {
         let head = RequestHead {
             method: http::Method::POST,
             target: http::Uri::try_from(target).expect("a target"),
+            base: None,
             version: http::Version::HTTP_11,
             headers: http::HeaderMap::new(),
             peer: self.address,

@@ -214,9 +214,14 @@ fn absolute_target_of_the_proxy_is_served() {
         let (address, mut requests) = answering(super::framing::OK).await;
         let (gate, _seen) = Gate::new(address);
         let proxy = gate.start().await;
+        let target = format!("localhost:{}", proxy.address.port());
+        let get = |host: &str| format!("GET http://{target}/v1?a HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        // The two names of the server must agree (RFC 9112, section 3.2.2).
         let mut client = proxy.client().await;
-        let port = proxy.address.port();
-        client.send(format!("GET http://localhost:{port}/v1?a HTTP/1.1\r\nHost: y\r\n\r\n")).await;
+        client.send(get("y")).await;
+        assert!(client.head().await.contains(" 421 "));
+        let mut client = proxy.client().await;
+        client.send(get(&target)).await;
         assert_eq!(client.message().await.1.expect("a body"), b"ok");
         let (head, _) = requests.recv().await.expect("a request");
         assert_eq!(head, format!("GET /v1?a HTTP/1.1\r\nHost: {address}\r\n\r\n"));

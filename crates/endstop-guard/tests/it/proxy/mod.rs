@@ -1,6 +1,7 @@
 //! The proxy between a raw client and a raw upstream: what one sends is compared with what the other
 //! receives.
 
+mod access;
 mod bodies;
 mod control;
 mod framing;

@@ -17,7 +17,8 @@ async fn serve(lab: &Lab, protected: bool) -> SocketAddr {
 
 async fn get(address: SocketAddr, target: &str, headers: &str) -> (String, String) {
     let mut conn = Conn::to(address).await;
-    conn.send(format!("GET {target} HTTP/1.1\r\nhost: x\r\n{headers}\r\n")).await;
+    let host = if headers.contains("host:") { "" } else { "host: localhost\r\n" };
+    conn.send(format!("GET {target} HTTP/1.1\r\n{host}{headers}\r\n")).await;
     let (head, body) = conn.message().await;
     (head, String::from_utf8(body.unwrap()).unwrap())
 }
@@ -68,6 +69,42 @@ fn protected_metrics_require_token() {
         let right = format!("authorization: Bearer {TOKEN}\r\n");
         assert!(get(address, "/metrics", &right).await.0.contains(" 200 "));
         assert!(get(address, "/else", &right).await.0.contains(" 404 "));
+    });
+}
+
+#[test]
+fn metrics_are_not_for_web_pages() {
+    run(async {
+        let lab = Lab::start("[upstream]\nopenai = \"UPSTREAM\"\n").await;
+        let open = serve(&lab, false).await;
+        for (headers, status) in [
+            ("host: localhost:4001\r\n", "200"),
+            ("host: [::1]\r\n", "200"),
+            ("host: evil.example\r\n", "421"),
+            ("host: host.docker.internal\r\n", "421"),
+            ("host: a\r\nhost: b\r\n", "400"),
+            ("origin: http://evil.example\r\n", "403"),
+            ("sec-fetch-site: cross-site\r\n", "403"),
+            ("sec-fetch-site: none\r\n", "200"),
+        ] {
+            let (head, body) = get(open, "/metrics", headers).await;
+            assert!(head.contains(&format!(" {status} ")), "{headers}: {head}");
+            assert_eq!(body.contains("endstop_guard"), status == "200", "{headers}");
+        }
+        // With a token, a client may use another name of this machine.
+        let file = "[tokens]\nci = \"$TOKEN\"\n[upstream]\nopenai = \"UPSTREAM\"\n";
+        let lab = Lab::start(file).await;
+        let (host, token) = ("host: guard.example\r\n", format!("x-endstop-token: {TOKEN}\r\n"));
+        for (protected, headers, status) in [
+            (false, format!("{host}{token}"), "200"),
+            (true, format!("{host}{token}"), "200"),
+            (false, host.to_owned(), "421"),
+            (true, host.to_owned(), "401"),
+            (true, format!("{token}origin: http://evil.example\r\n"), "403"),
+        ] {
+            let head = get(serve(&lab, protected).await, "/metrics", &headers).await.0;
+            assert!(head.contains(&format!(" {status} ")), "{protected} {headers}: {head}");
+        }
     });
 }
 
