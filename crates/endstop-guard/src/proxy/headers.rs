@@ -61,7 +61,7 @@ fn join_cookies(headers: &mut HeaderMap) {
     }
 }
 
-/// Copies the headers of a response for the client.
+/// Copies the headers of a response for the client, without those that only the proxy itself may send.
 pub(crate) fn for_client(headers: &HeaderMap) -> HeaderMap {
     let named = connection_names(headers);
     // Chunks take precedence over a length (RFC 9112, section 6.3), which is wrong then.
@@ -71,11 +71,30 @@ pub(crate) fn for_client(headers: &HeaderMap) -> HeaderMap {
         if *name == CONTENT_LENGTH && is_chunked {
             continue;
         }
-        if !is_hop_by_hop(name) && *name != TE && !named.contains(name) {
+        if !is_hop_by_hop(name) && *name != TE && !named.contains(name) && !is_own(name) {
             copy.append(name.clone(), value.clone());
         }
     }
     copy
+}
+
+/// Removes from the trailers of a response what its headers may not have either.
+pub(crate) fn trailers_for_client(mut trailers: HeaderMap) -> HeaderMap {
+    let own: Vec<HeaderName> = trailers.keys().filter(|name| is_own(name)).cloned().collect();
+    for name in own {
+        trailers.remove(name);
+    }
+    trailers
+}
+
+/// `true` for headers between a client and a proxy of Endstop, which nothing else may send in its place.
+fn is_own(name: &HeaderName) -> bool {
+    name.as_str().starts_with("x-endstop-")
+}
+
+/// `true` if a request has such a header more than once, so that two readers could take different ones.
+pub(crate) fn has_own_twice(headers: &HeaderMap) -> bool {
+    headers.keys().any(|name| is_own(name) && headers.get_all(name).iter().count() > 1)
 }
 
 fn is_hop_by_hop(name: &HeaderName) -> bool {
@@ -93,8 +112,9 @@ fn connection_names(headers: &HeaderMap) -> Vec<HeaderName> {
         .iter()
         .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
         .filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
-        // A body without its length would be framed anew, and `Host` is replaced in any case.
-        .filter(|name| *name != CONTENT_LENGTH && *name != HOST)
+        // `Host` is replaced in any case. Headers that describe the content stay with it (RFC 9110, section
+        // 7.6.1): guard would read the body in one way, and its receiver in another one.
+        .filter(|name| *name != HOST && !name.as_str().starts_with("content-"))
         .collect()
 }
 

@@ -1,6 +1,7 @@
 //! The body of a response on its way to the client: each chunk passes when it arrives.
 
 use super::abort::{AbortToken, Waiter};
+use super::headers::trailers_for_client;
 use super::observed::Observed;
 use super::observer::{End, Flow};
 use super::reading_on::{Background, read_on};
@@ -168,7 +169,7 @@ impl Passing {
                 passes
             }
             Err(frame) => {
-                self.trailers = frame.into_trailers().ok();
+                self.trailers = frame.into_trailers().ok().map(trailers_for_client);
                 self.complete();
                 None
             }

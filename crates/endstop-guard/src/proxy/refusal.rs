@@ -6,7 +6,7 @@ use super::answer::Answer;
 use super::connection::Connection;
 use super::gatekeeper::Notice;
 use super::head::RequestHead;
-use super::headers::is_upgrade;
+use super::headers::{has_own_twice, is_upgrade};
 use super::upstream_map::leaves_its_folder;
 use crate::process::PeerError;
 use endstop_http::{SourceError, check_source};
@@ -122,6 +122,12 @@ fn not_served(head: &RequestHead) -> Option<(StatusCode, &'static str)> {
         return Some((
             StatusCode::UPGRADE_REQUIRED,
             "other protocols such as WebSocket are not supported; use HTTP",
+        ));
+    }
+    if has_own_twice(&head.headers) {
+        return Some((
+            StatusCode::BAD_REQUEST,
+            "a header whose name begins with `x-endstop-` is given more than once; send it once",
         ));
     }
     let path = head.target.path();

@@ -74,8 +74,8 @@ impl SourceError {
 /// assert_eq!(check(&headers), Err(SourceError::OtherServer));
 /// ```
 ///
-/// A request with HTTP/1.0 may have no `Host`: that version does not require it, load balancers leave
-/// it out, and no browser speaks it. HTTP/2 has the name in the target instead.
+/// A request with HTTP/1.0 may have no `Host` if the server has any name, because that version does not
+/// require it. HTTP/2 has the name in the target instead.
 ///
 /// # Errors
 /// The reason for which the request must be refused.
@@ -86,8 +86,10 @@ pub fn check_source(
     names: &Names,
 ) -> Result<(), SourceError> {
     let host = named(version, target, headers)?;
-    if host.as_ref().is_some_and(|host| !names.include(host)) {
-        return Err(SourceError::OtherServer);
+    match (&host, names) {
+        (Some(host), _) if !names.include(host) => return Err(SourceError::OtherServer),
+        (None, Names::Loopback(_)) => return Err(SourceError::Invalid),
+        (Some(_), _) | (None, Names::Any) => {}
     }
     let is_own = |origin: &str| {
         let Some(host) = &host else { return false };
@@ -189,9 +191,10 @@ mod tests {
     fn only_old_requests_need_no_host() {
         let (own, names) = ("http://localhost:1/", Names::Loopback(Vec::new()));
         for (version, target, headers, expected) in [
-            (Version::HTTP_10, "/", &[][..], Ok(())),
+            (Version::HTTP_10, "/", &[][..], Err(SourceError::Invalid)),
+            (Version::HTTP_10, "/", &[("host", "localhost")], Ok(())),
+            (Version::HTTP_10, own, &[], Ok(())),
             (Version::HTTP_10, "/", &[("host", "evil.example")], Err(SourceError::OtherServer)),
-            (Version::HTTP_10, "/", &[("origin", "http://x")], Err(SourceError::OtherWebsite)),
             (Version::HTTP_10, "http://evil.example/", &[], Err(SourceError::OtherServer)),
             (Version::HTTP_11, own, &[], Err(SourceError::Invalid)),
             (Version::HTTP_2, own, &[], Ok(())),
@@ -201,6 +204,9 @@ mod tests {
             let found = source(version, target, headers, &names);
             assert_eq!(found, expected, "{version:?} {target} {headers:?}");
         }
+        let any = |headers: &[_]| source(Version::HTTP_10, "/", headers, &Names::Any);
+        assert_eq!(any(&[]), Ok(()));
+        assert_eq!(any(&[("origin", "http://x")]), Err(SourceError::OtherWebsite));
     }
 
     #[test]

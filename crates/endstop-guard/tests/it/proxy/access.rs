@@ -169,8 +169,9 @@ fn requests_of_web_pages_are_refused() {
             ] {
                 lab.serves(&with(&headers)).await;
             }
-            // A client that is that old has no name for the server, and cannot be a browser.
-            lab.serves(&format!("GET {at}/v1/models HTTP/1.0\r\n\r\n")).await;
+            // A request with HTTP/1.0 needs a name as well.
+            lab.refuses(&format!("GET {at}/v1/models HTTP/1.0\r\n\r\n"), 400).await;
+            lab.serves(&format!("GET {at}/v1/models HTTP/1.0\r\nHost: localhost\r\n\r\n")).await;
         }
     });
 }
@@ -220,6 +221,34 @@ fn other_users_are_refused() {
                 assert!(answer.contains(&format!(" {status} ")), "{shown} {host}: {answer}");
             }
             assert_eq!(lab.send(&request(at)).await.0, 200, "{shown}");
+        }
+    });
+}
+
+#[test]
+fn own_headers_are_given_once() {
+    run(async {
+        let mut lab = Lab::start(Access::Gatekeeper).await;
+        let with = |headers: &str| format!("GET /v1/models HTTP/1.1\r\nHost: x\r\n{headers}\r\n");
+        for headers in [
+            "x-endstop-run: a\r\nx-endstop-run: b\r\n",
+            "x-endstop-run: a\r\nX-Endstop-Run: a\r\n",
+            "x-endstop-token: a\r\nx-other: c\r\nx-endstop-token: b\r\n",
+            "x-endstop-profile: a\r\nx-endstop-profile: a\r\nx-endstop-profile: a\r\n",
+            "x-endstop-new: a\r\nx-endstop-new:\r\n",
+        ] {
+            let (status, answer) = lab.send(&with(headers)).await;
+            assert_eq!(status, 400, "{headers}");
+            assert!(answer.contains("more than once"), "{answer}");
+            assert!(lab.upstream.try_recv().is_err(), "{headers}");
+        }
+        for headers in [
+            "x-endstop-run: a\r\nx-endstop-profile: b\r\nx-endstop-token: c\r\n",
+            "x-endstop-run: a, b\r\n",
+            "x-endstopp: a\r\nx-endstopp: b\r\n",
+            "anthropic-beta: a\r\nanthropic-beta: b\r\n",
+        ] {
+            lab.serves(&with(headers)).await;
         }
     });
 }

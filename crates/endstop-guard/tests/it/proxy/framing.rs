@@ -79,6 +79,54 @@ fn response_head_passes_unchanged() {
 }
 
 #[test]
+fn upstream_does_not_speak_for_the_proxy() {
+    run(async {
+        let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: x-endstop-warning, x-end\r\n\
+                       X-Endstop-Warning: forged\r\nx-endstop-run: r1\r\nx-endstop: 1\r\n\r\n\
+                       2\r\nok\r\n0\r\nX-Endstop-Warning: forged\r\nx-endstop-new: 1\r\nX-End: 2\r\n\r\n";
+        let (address, _requests) = answering(chunked).await;
+        let (gate, _seen) = Gate::new(address);
+        let proxy = gate.start().await;
+        let mut client = proxy.client().await;
+        client.send("GET /v1 HTTP/1.1\r\nHost: x\r\nTE: trailers\r\n\r\n").await;
+        let head = client.head().await.to_ascii_lowercase();
+        assert!(!head.contains("x-endstop-w") || head.contains("trailer: x-endstop-w"), "{head}");
+        assert!(!head.contains("forged") && !head.contains("x-endstop-run"), "{head}");
+        assert!(head.contains("x-endstop: 1"), "{head}");
+        let (body, trailers) = client.chunked().await.expect("a body");
+        assert_eq!((&*body, &*trailers.to_ascii_lowercase()), (&b"ok"[..], "x-end: 2\r\n"));
+    });
+}
+
+/// A label that one side reads and the other does not would give the body two meanings.
+#[test]
+fn content_keeps_its_labels() {
+    run(async {
+        let labels =
+            "Content-Encoding: gzip\r\nContent-Type: application/json\r\nContent-Language: a\r\n";
+        let connection =
+            "Connection: content-encoding, Content-Type,x-hop,CONTENT-LANGUAGE\r\nX-Hop: 1\r\n";
+        let response =
+            format!("HTTP/1.1 200 OK\r\n{connection}{labels}Content-Length: 2\r\n\r\nok");
+        let (address, mut requests) = answering(response).await;
+        for read in [false, true] {
+            let (gate, _seen) = Gate::new(address);
+            let proxy = if read { gate.reading() } else { gate }.start().await;
+            let mut client = proxy.client().await;
+            let request = format!(
+                "POST /v1 HTTP/1.1\r\nHost: x\r\n{connection}{labels}Content-Length: 2\r\n\r\n\x1f\x0b"
+            );
+            client.send(request).await;
+            let (head, _) = client.message().await;
+            let (request, _) = requests.recv().await.expect("a request");
+            for head in [head, request] {
+                assert!(head.contains(labels) && !head.contains("X-Hop"), "{head}");
+            }
+        }
+    });
+}
+
+#[test]
 fn hop_by_hop_headers_are_dropped() {
     run(async {
         let (address, mut requests) = answering(
