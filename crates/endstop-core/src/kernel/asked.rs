@@ -175,6 +175,7 @@ fn begin_call(call: GuestCall, retry: bool, context: &mut RunContext) -> Flow<Ne
     context.settings.streaming = call.streaming;
     context.settings.thinking_budget = call.thinking_budget;
     context.output_cap = call.output_cap;
+    context.guest.turns_in_flight = call.turns_in_flight;
     set_price(call.price.or(context.guest.price.as_deref().copied()), context);
     begin_turn(context)?;
     Continue(Next::Call)

@@ -10,6 +10,7 @@ use super::fallback::{next_fallback, switch_model};
 use super::guard::Flow;
 use super::jitter::LONGEST_RETRY_AFTER;
 use super::next::Next;
+use super::open_calls::OpenCalls;
 use super::phase::{Idle, Phase};
 use super::precheck::check_budgets;
 use crate::error_class::{ErrorClass, ModelError};
@@ -23,6 +24,10 @@ use std::time::Duration;
 /// model call that stalls takes a minute to fail, which would use up the window before the first
 /// retry.
 const SLOW_RETRIES: u32 = 2;
+
+/// Number of calls of a guest in a row that the provider refuses because of the key, after which the run
+/// ends: they are no turns, so no other limit would stop a client that repeats them for ever.
+const MOST_REFUSED: u32 = 10;
 
 /// The decision after a failed attempt.
 enum Retry {
@@ -163,8 +168,14 @@ pub(super) fn attempt_failed_by(
     }
     emit_failed(error, None, context, effects);
     if context.is_guest() {
+        let ending = failure(by, error, context);
+        let is_refused = ending.termination == Termination::ErrorProviderAuth;
+        context.guest.refused = if is_refused { context.guest.refused + 1 } else { 0 };
+        if context.guest.refused >= MOST_REFUSED {
+            return Continue(Next::Stop { ending, calls: OpenCalls::default() });
+        }
         // The client may retry, so the text is not appended yet.
-        let provisional = Some(failure(by, error, context));
+        let provisional = Some(ending);
         let idle = Idle { provisional, partial: text, ..Idle::default() };
         return Continue(Next::Wait(Phase::Guest(idle)));
     }

@@ -148,6 +148,10 @@ pub(super) struct GuestState {
     pub(super) before_response: usize,
     /// Complete responses in a row that were replaced by an equal request.
     pub(super) retakes: u32,
+    /// Turns of other conversations that were in flight at the last call.
+    pub(super) turns_in_flight: u32,
+    /// Calls in a row that the provider refused because of the key.
+    pub(super) refused: u32,
 }
 
 impl RunContext {

@@ -149,10 +149,19 @@ pub struct GuestCall {
     /// attempt at the same turn.
     #[serde(skip_serializing_if = "is_false")]
     pub attempt_of_previous: bool,
+    /// Turns of other conversations that are in flight. They count towards `max_turns` when this call is
+    /// admitted, and are reported with [`EventKind::Spent`](super::EventKind::Spent) once they are turns.
+    #[serde(skip_serializing_if = "is_none")]
+    pub turns_in_flight: u32,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
 fn is_zero(value: &u64) -> bool {
+    *value == 0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_none(value: &u32) -> bool {
     *value == 0
 }
 

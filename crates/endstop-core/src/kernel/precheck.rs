@@ -39,7 +39,10 @@ pub const PRE_TURN: [PreTurnCheck; 6] = [
     PreTurnCheck {
         limit: Limit::MaxTurns,
         termination: Termination::ErrorMaxTurns,
-        used: Used::Count(|context| context.counts.turns, "turns"),
+        used: Used::Count(
+            |context| context.counts.turns.saturating_add(context.guest.turns_in_flight),
+            "turns",
+        ),
     },
     PreTurnCheck {
         limit: Limit::MaxConsecutiveMistakes,

@@ -111,6 +111,7 @@ fn record_response(
     let cut_call = has_calls && at_cap(&turn, cap);
     let counted = turn.usage.input_tokens.is_some();
     context.counts.turns += 1;
+    context.guest.refused = 0;
     // The provider's count covers the messages sent so far, plus this answer if it is appended.
     let covered = context.state.messages.len();
     context.attempts.recorded = true;

@@ -193,6 +193,43 @@ fn failed_attempt_waits_for_the_client() {
 }
 
 #[test]
+fn refused_calls_in_a_row_end_the_run() {
+    for class in [ErrorClass::Authentication, ErrorClass::Permission] {
+        let mut client = observer(limits());
+        for number in 1..=22 {
+            // Another failure and a turn each begin the count again.
+            let error =
+                ModelError::new(if number == 3 { ErrorClass::Overloaded } else { class }, "no");
+            client.ask(100);
+            if number == 12 {
+                client.turn(answer("one"));
+                continue;
+            }
+            let reply = client.guest.failed(client.now, client.call, error, None);
+            let is_last = number == 22;
+            assert_eq!(matches!(reply, GuestReply::Stop(_)), is_last, "{number}: {reply:?}");
+        }
+        let outcome = client.close(true);
+        assert_eq!((outcome.termination, outcome.turns), (Termination::ErrorProviderAuth, 1));
+        assert_eq!(outcome.decided_by.decision, Decision::CallFailed(class));
+    }
+}
+
+#[test]
+fn turns_in_flight_elsewhere_count_for_admission() {
+    let limits = Limits { max_turns: Some(3), ..limits() };
+    let call = |turns_in_flight| GuestCall { turns_in_flight, ..GuestCall::default() };
+    let mut client = observer(limits.clone());
+    client.ask_with(call(2)).turn(answer("one"));
+    // They were refused meanwhile, so that they were no turns.
+    client.ask_with(call(0)).turn(answer("two"));
+    let outcome = client.refused(call(1));
+    assert_eq!((outcome.termination, outcome.turns), (Termination::ErrorMaxTurns, 2));
+    assert_eq!(outcome.decided_by.evidence, "3 of 3 turns");
+    assert_eq!(observer(limits).refused(call(u32::MAX)).termination, Termination::ErrorMaxTurns);
+}
+
+#[test]
 fn equal_request_replaces_the_turn_twice() {
     let again = || GuestCall { attempt_of_previous: true, ..GuestCall::default() };
     let mut client = observer(limits());

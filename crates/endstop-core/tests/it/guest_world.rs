@@ -276,6 +276,7 @@ impl Client {
             price: own,
             streaming: self.rng.chance(80),
             attempt_of_previous: again,
+            turns_in_flight: 0,
         };
         self.unknown_price |= own.is_none() && self.price.is_none();
         let cap = call.output_cap;

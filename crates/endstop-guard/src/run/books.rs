@@ -20,6 +20,10 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub(super) struct Books {
     sum: Spending,
+    /// Turns that were admitted and have not ended.
+    in_flight: u32,
+    /// Number of times that the turns were forgotten.
+    forgotten: u32,
     meter: Arc<Meter>,
 }
 
@@ -38,9 +42,32 @@ impl Books {
         }
     }
 
-    /// Forgets the turns so far. Threads that exist have counted them, and those to come will not.
+    /// Admits a turn, which is entered when it ends.
+    pub(super) fn admit_turn(&mut self) -> OpenTurn {
+        self.in_flight = self.in_flight.saturating_add(1);
+        OpenTurn { forgotten: self.forgotten }
+    }
+
+    /// Ends an admitted turn. Returns `false` if it was forgotten in the meantime.
+    pub(super) fn end_turn(&mut self, open: OpenTurn) -> bool {
+        let is_known = open.forgotten == self.forgotten;
+        if is_known {
+            self.in_flight = self.in_flight.saturating_sub(1);
+        }
+        is_known
+    }
+
+    /// Turns that were admitted and have not ended.
+    pub(super) fn turns_in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    /// Forgets the turns so far, also those in flight. Threads that exist have counted them, and those to
+    /// come will not.
     pub(super) fn forget_turns(&mut self) {
         self.sum.turns = 0;
+        self.in_flight = 0;
+        self.forgotten += 1;
     }
 
     /// Returns what a thread has not counted yet, if there is anything. From now on it counts as
@@ -55,6 +82,12 @@ impl Books {
     pub(super) fn sum(&self) -> &Spending {
         &self.sum
     }
+}
+
+/// A turn that was admitted and has not ended.
+#[derive(Debug)]
+pub(super) struct OpenTurn {
+    forgotten: u32,
 }
 
 /// Adds `more` to a sum.

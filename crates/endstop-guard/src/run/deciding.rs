@@ -408,5 +408,6 @@ fn guest_call(request: &Request<'_>, placed: &mut Placed, price: Option<Price>) 
         price,
         streaming: request.delivery != Delivery::Whole,
         attempt_of_previous: placed.attempt != Attempt::First,
+        ..GuestCall::default()
     }
 }

@@ -257,7 +257,7 @@ impl RunHandle {
         LiveRun {
             id: run.key().id().to_owned(),
             ended: run.outcome().map(|outcome| outcome.termination),
-            turns: spent.turns,
+            turns: spent.turns.saturating_add(run.books.turns_in_flight()),
             tokens: spent.usage.total_tokens(),
             cost: spent.cost,
             elapsed: now,

@@ -1,13 +1,13 @@
 //! One conversation of a guarded run: a guest of the kernel, and its place in the run's books.
 
-use super::books::{Books, increase};
+use super::books::{Books, OpenTurn, increase};
 use endstop::budget::{Amount, Refusal, SharedBudget};
 use endstop_core::Usage;
 use endstop_core::guest::{Admission, Guest, GuestReply, Recorded, Spending};
 use endstop_core::usage::Unreported;
 use endstop_core::{
-    Effect, EffectId, GuestCall, Limits, ModelError, ModelTurn, NanoUsd, NestedEnding, Outcome,
-    RuleHit, RunEvent, Termination, ToolReport, TurnDelta, WatchMode,
+    Effect, EffectId, ErrorClass, GuestCall, Limits, ModelError, ModelTurn, NanoUsd, NestedEnding,
+    Outcome, RuleHit, RunEvent, Termination, ToolReport, TurnDelta, WatchMode,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,6 +44,8 @@ pub(super) struct Thread {
     totals: Totals,
     /// Turns of this thread that are in the books; `None` if its calls are not turns.
     turns: Option<u32>,
+    /// The turn that was admitted and is not in the books yet, with its number in this thread.
+    open: Option<(u32, OpenTurn)>,
     /// Turns of other threads that the guest has heard of.
     heard_turns: u32,
     /// Reservations in the shared budget: one for each call in flight, of which there are few.
@@ -106,6 +108,7 @@ impl Thread {
             judged,
             counted: Spending::default(),
             turns: (judged != Judged::Call).then_some(0),
+            open: None,
             heard_turns: 0,
             reserved: Vec::new(),
             warnings: Vec::new(),
@@ -150,12 +153,15 @@ impl Thread {
     pub(super) fn ask(
         &mut self,
         at: Duration,
-        call: GuestCall,
+        mut call: GuestCall,
         books: &mut Books,
         budget: Option<&SharedBudget>,
     ) -> Asked {
         // First, so that ceilings hold for what all threads have spent together.
         self.hear(at, books, budget);
+        // A call that takes the place of another one of this thread is an attempt at the same turn.
+        let own = u32::from(self.open.is_some());
+        call.turns_in_flight = books.turns_in_flight().saturating_sub(own);
         let mut admission = self.guest.ask(at, call);
         self.enter(books, budget);
         if let Admission::Reserve { id, want, least, want_tokens, least_tokens } = admission {
@@ -183,7 +189,7 @@ impl Thread {
         }
         match admission {
             Admission::Go { call, turn, output_cap, .. } => {
-                self.enter_turn(turn, books);
+                self.admit_turn(turn, books);
                 Asked::Go { call, output_cap }
             }
             Admission::Stop(outcome) => Asked::Stop(outcome),
@@ -197,14 +203,31 @@ impl Thread {
         }
     }
 
-    /// Enters a turn as soon as it is admitted, so that parallel threads cannot pass the limit
-    /// together. Another attempt at a turn has the same number.
-    fn enter_turn(&mut self, turn: u32, books: &mut Books) {
-        let Some(entered) = &mut self.turns else { return };
+    /// Admits a turn, which counts for the other threads from now on, so that parallel threads cannot pass
+    /// the limit together. Another attempt at a turn has the same number.
+    fn admit_turn(&mut self, turn: u32, books: &mut Books) {
+        let Some(entered) = self.turns else { return };
         let own = turn.saturating_sub(self.heard_turns);
-        let more = own.saturating_sub(*entered);
-        *entered += more;
-        books.add(&mut self.counted, &Spending { turns: more, ..Spending::default() });
+        if own > entered {
+            let open = match self.open.take() {
+                Some((_, open)) => open,
+                None => books.admit_turn(),
+            };
+            self.open = Some((own, open));
+        }
+    }
+
+    /// Enters the turn that was admitted, unless its call was refused: that is a failed attempt, which cost
+    /// nothing, and which any client without a key could repeat.
+    fn enter_turn(&mut self, is_refused: bool, books: &mut Books) {
+        let (Some(entered), Some((own, open))) = (&mut self.turns, self.open.take()) else {
+            return;
+        };
+        if books.end_turn(open) && !is_refused {
+            let more = own.saturating_sub(*entered);
+            *entered += more;
+            books.add(&mut self.counted, &Spending { turns: more, ..Spending::default() });
+        }
     }
 
     pub(super) fn result(
@@ -253,6 +276,10 @@ impl Thread {
         books: &mut Books,
         budget: Option<&SharedBudget>,
     ) -> Step {
+        let is_refused = result.as_ref().is_err_and(|(error, _)| {
+            matches!(error.class, ErrorClass::Authentication | ErrorClass::Permission)
+        });
+        self.enter_turn(is_refused, books);
         let reply = match result {
             Ok(turn) => self.guest.turn(at, call, turn),
             Err((error, partial)) => self.guest.failed(at, call, error, partial),
@@ -288,6 +315,8 @@ impl Thread {
         books: &mut Books,
         budget: Option<&SharedBudget>,
     ) -> Arc<Outcome> {
+        // A call in flight was a turn for the other threads.
+        self.enter_turn(false, books);
         self.hear(at, books, budget);
         let outcome = match how {
             Last::Closed { ok, detail } => self.guest.close(at, *ok, *detail),

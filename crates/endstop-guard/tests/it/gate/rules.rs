@@ -67,6 +67,106 @@ fn auxiliary_calls_are_not_turns() {
     });
 }
 
+/// A call that the provider refuses because of its key costs nothing, so that anyone could repeat it.
+#[test]
+fn refused_calls_are_no_turns() {
+    run(async {
+        for refusal in [Manner::Unauthorized, Manner::Forbidden] {
+            let limits = Limits { max_turns: Some(3), ..Limits::default() };
+            let manner: Choose =
+                Arc::new(move |number| if number < 8 { refusal } else { Manner::Tool });
+            let (guard, _) = guard(limited(limits), manner).await;
+            // Eight conversations of a client without a key.
+            for number in 0..8 {
+                let other = Talk::new("a", &format!("other {number}"), Speaks::Chat);
+                let (status, _) = call(guard.address, &other.request()).await;
+                assert!([401, 403].contains(&status), "{status}");
+            }
+            assert_eq!(guard.run("a").expect("a run").live().turns, 0);
+            let mut talk = Talk::new("a", "t", Speaks::Chat);
+            for turn in 0..3 {
+                let (status, body) = call(guard.address, &talk.request()).await;
+                assert_eq!(status, 200, "{refusal:?} {turn}: {body:?}");
+                talk.answered(&body.expect("a body"));
+            }
+            let (_, body) = call(guard.address, &talk.request()).await;
+            assert!(body.expect("a body").contains("3 of 3 turns"));
+            let outcome = guard.run("a").expect("a run").outcome().expect("an end");
+            assert_eq!((outcome.termination, outcome.turns), (Termination::ErrorMaxTurns, 3));
+        }
+    });
+}
+
+#[test]
+fn refused_call_of_a_program_without_tools_is_no_turn() {
+    run(async {
+        let limits = Limits { max_turns: Some(2), ..Limits::default() };
+        let manner: Choose = Arc::new(|number| match number {
+            0..4 => Manner::Unauthorized,
+            _ => Manner::Answer,
+        });
+        let (guard, _) = guard(limited(limits), manner).await;
+        for status in [401, 401, 401, 401, 200, 200] {
+            assert_eq!(call(guard.address, &title("n")).await.0, status);
+        }
+        let (_, body) = call(guard.address, &title("n")).await;
+        assert!(body.expect("a body").contains("2 of 2 turns"));
+    });
+}
+
+#[test]
+fn refused_calls_in_a_row_end_the_run_as_that_error() {
+    run(async {
+        let limits = Limits { max_turns: Some(3), ..Limits::default() };
+        // A success in between begins the count again.
+        let manner: Choose = Arc::new(|number| match number {
+            5 => Manner::Tool,
+            _ => Manner::Unauthorized,
+        });
+        let (guard, _) = guard(limited(limits), manner).await;
+        let mut talk = Talk::new("a", "t", Speaks::Chat);
+        for number in 0..16 {
+            let (status, body) = call(guard.address, &talk.request()).await;
+            assert_eq!(status, if number == 5 { 200 } else { 401 }, "{number}: {body:?}");
+            if number == 5 {
+                talk.answered(&body.expect("a body"));
+            }
+        }
+        let outcome = guard.run("a").expect("a run").outcome().expect("an end");
+        assert_eq!((outcome.termination, outcome.turns), (Termination::ErrorProviderAuth, 1));
+        assert!(outcome.decided_by.evidence.contains("401"), "{:?}", outcome.decided_by);
+        assert_eq!(call(guard.address, &talk.request()).await.0, 200, "the reason, in words");
+    });
+}
+
+/// Turns in flight count, so that calls at the same time cannot pass the limit together.
+#[test]
+fn turns_in_flight_count_until_they_are_refused() {
+    run(async {
+        let limits = Limits { max_turns: Some(2), ..Limits::default() };
+        let manner: Choose = Arc::new(|number| match number {
+            0..2 => Manner::Stall,
+            _ => Manner::Tool,
+        });
+        let (guard, bills) = guard(limited(limits), manner).await;
+        let mut open = Vec::new();
+        for number in 0..2 {
+            let mut conn = Conn::to(guard.address).await;
+            let talk = Talk::new("a", &format!("other {number}"), Speaks::Chat);
+            conn.send(talk.request()).await;
+            // The head of the response is there, so that the call was admitted.
+            conn.head().await;
+            open.push(conn);
+        }
+        let talk = Talk::new("a", "t", Speaks::Chat);
+        let (_, body) = call(guard.address, &talk.request()).await;
+        assert!(body.expect("a body").contains("2 of 2 turns"));
+        assert_eq!(bills.of("a").calls, 2);
+        let outcome = guard.run("a").expect("a run").outcome().expect("an end");
+        assert_eq!(outcome.termination, Termination::ErrorMaxTurns);
+    });
+}
+
 #[test]
 fn calls_of_a_program_without_tools_are_turns() {
     run(async {

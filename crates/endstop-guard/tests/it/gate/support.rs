@@ -157,6 +157,10 @@ pub(crate) enum Manner {
     Stall,
     Busy,
     Invalid,
+    /// 401.
+    Unauthorized,
+    /// 403.
+    Forbidden,
 }
 
 /// Chooses the manner of a call.
@@ -217,8 +221,19 @@ async fn serve(
     bills.bodies.lock().expect("a lock").push(format!("{head}{text}"));
     let parsed: Value = serde_json::from_str(&text).unwrap_or_default();
     let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
-    if matches!(manner, Manner::Busy | Manner::Invalid) {
-        let status = if manner == Manner::Busy { 500 } else { 400 };
+    let status = match manner {
+        Manner::Busy => 500,
+        Manner::Invalid => 400,
+        Manner::Unauthorized => 401,
+        Manner::Forbidden => 403,
+        Manner::Answer
+        | Manner::Tool
+        | Manner::NoUsage
+        | Manner::Cut
+        | Manner::Silent
+        | Manner::Stall => 200,
+    };
+    if status != 200 {
         let body = r#"{"error":{"type":"api_error","message":"no"}}"#;
         let answer = format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\n\r\n{body}", body.len());
         return conn.stream.write_all(answer.as_bytes()).await.is_ok();
