@@ -105,6 +105,9 @@ pub(crate) struct Place<'p> {
     /// Reads a file in the same folder, if it exists (`result.json`); never outside the folder that
     /// the user named.
     pub(crate) beside: &'p dyn Fn(&str) -> Option<Vec<u8>>,
+    /// Reads the file of another session, by the id at the end of its name: in the same folder, or elsewhere
+    /// in the folder that the user named.
+    pub(crate) file_of: &'p dyn Fn(&str) -> Option<Vec<u8>>,
 }
 
 /// The location of a list element.

@@ -23,7 +23,7 @@ pub fn is_built(format: &str) -> bool {
 
 /// Reads a file in a named format of whole files; returns `false` if no format has that name.
 pub fn read(format: &str, file: &str, bytes: &[u8], each: &mut Sink<'_>) -> bool {
-    let place = Place { file, beside: &|_| None };
+    let place = Place { file, beside: &|_| None, file_of: &|_| None };
     for known in all().filter(|known| known.name == format) {
         if let Some(Shape::Whole(read) | Shape::Session(read) | Shape::Archive(read)) = known.shape
         {

@@ -1,7 +1,9 @@
 //! Tests the reader for Codex. The expected counts of the fixtures were determined by hand.
 
+use crate::common::{Folder, read_with};
 use crate::reading::{counts, ending, fixture, ids, lines, read, tokens};
 use endstop_trajectory::Role;
+use endstop_trajectory::read::Options;
 use serde_json::{Value, json};
 
 #[test]
@@ -331,4 +333,458 @@ fn turns_before_another_session_record_are_not_copied() {
     let run = read.only();
     let counted: u64 = run.turns().filter_map(|step| step.usage.as_ref()?.prompt_tokens).sum();
     assert_eq!((run.turns().count(), counted), (2, 150));
+}
+
+/// A session id of version 7, from this millisecond of the test's time.
+fn v7(ms: u64) -> String {
+    let ms = format!("{:012x}", 1_767_225_600_000 + ms);
+    format!("{}-{}-7abc-8def-000000000001", &ms[..8], &ms[8..])
+}
+
+/// The record at this millisecond.
+fn at_ms(ms: u64, mut record: Value) -> Value {
+    record["timestamp"] = json!(format!("2026-01-01T00:00:{:02}.{:03}Z", ms / 1000, ms % 1000));
+    record
+}
+
+/// The lines of a turn: a prompt, a response, and its count.
+fn turn(id: Option<&str>, prompt: &str, tokens: u64, total: u64) -> Vec<Value> {
+    vec![
+        event(json!({"type": "task_started", "turn_id": id})),
+        line("turn_context", json!({"model": "gpt-5", "turn_id": id})),
+        message("user", prompt),
+        message("assistant", "Done."),
+        tokens_of(tokens, total),
+        event(json!({"type": "task_complete", "last_agent_message": "Done."})),
+    ]
+}
+
+/// Gives the lines these times.
+fn timed(lines: Vec<Value>, first: u64, step: u64) -> Vec<Value> {
+    (0..).map(|nth| first + nth * step).zip(lines).map(|(ms, line)| at_ms(ms, line)).collect()
+}
+
+fn untimed(mut lines: Vec<Value>) -> Vec<Value> {
+    for line in &mut lines {
+        line.as_object_mut().unwrap().remove("timestamp");
+    }
+    lines
+}
+
+fn session(id: &str, more: Value) -> Value {
+    let mut payload = json!({"id": id, "cli_version": "1"});
+    payload.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    line("session_meta", payload)
+}
+
+/// Counts the turns and the input tokens of a run itself.
+fn own(run: &endstop_trajectory::Trajectory<'_>) -> (usize, u64) {
+    let turns = run.turns().filter_map(|step| step.usage.as_ref()?.prompt_tokens);
+    let outside = run.totals.outside_turns.iter().filter_map(|call| call.usage.prompt_tokens);
+    (run.turns().count(), turns.chain(outside).sum())
+}
+
+#[test]
+fn fork_ends_copy_at_its_first_turn() {
+    let (parent, fork) = (v7(0), v7(6000));
+    let heads = |more: Value| {
+        let mut more = more;
+        more["forked_from_id"] = json!(parent);
+        vec![session(&fork, more), session(&parent, json!({}))]
+    };
+    let history = |id: &dyn Fn(u64) -> Option<String>| {
+        [
+            turn(id(1000).as_deref(), "One.", 1000, 1000),
+            turn(id(3000).as_deref(), "Two.", 1100, 2100),
+        ]
+        .concat()
+    };
+    let own_turn = |id: Option<&str>| turn(id, "Sub task.", 1200, 3300);
+    let ids = |ms: u64| Some(v7(ms));
+    let file = |parts: &[&[Value]]| lines(&parts.concat());
+    let all = |of: Vec<Value>, first: u64, step: u64| timed(of, first, step);
+    let started = |mut lines: Vec<Value>, second: u64| {
+        for line in &mut lines {
+            if line["payload"]["type"] == "task_started" {
+                line["payload"]["started_at"] = json!(1_767_225_600 + second);
+            }
+        }
+        lines
+    };
+    let v4 = "00000000-0000-4000-8000-000000000001";
+    let numbered = |lines: Vec<Value>, from: u64| {
+        (from..)
+            .zip(lines)
+            .map(|(nth, mut line)| {
+                line["ordinal"] = json!(nth);
+                line
+            })
+            .collect::<Vec<_>>()
+    };
+    for (name, bytes, expected) in [
+        // Turn ids: whatever the times are.
+        (
+            "within a second",
+            file(&[
+                &all(heads(json!({})), 6000, 0),
+                &all(history(&ids), 6000, 0),
+                &all(own_turn(Some(&v7(6100))), 6100, 1),
+            ]),
+            (1, 1200),
+        ),
+        (
+            "at once",
+            file(&[
+                &all(heads(json!({})), 6000, 0),
+                &all(history(&ids), 6000, 0),
+                &all(own_turn(Some(&v7(6000))), 6000, 0),
+            ]),
+            (1, 1200),
+        ),
+        (
+            "slowly",
+            file(&[
+                &all(heads(json!({})), 6000, 0),
+                &all(history(&ids), 6000, 700),
+                &all(own_turn(Some(&v7(20_000))), 20_000, 100),
+            ]),
+            (1, 1200),
+        ),
+        (
+            "original times",
+            file(&[
+                &all(heads(json!({})), 6000, 0),
+                &all(history(&ids), 1000, 100),
+                &all(own_turn(Some(&v7(6100))), 6100, 0),
+            ]),
+            (1, 1200),
+        ),
+        (
+            "no times",
+            file(&[
+                &untimed(heads(json!({}))),
+                &untimed(history(&ids)),
+                &untimed(own_turn(Some(&v7(6100)))),
+            ]),
+            (1, 1200),
+        ),
+        (
+            "no own turn",
+            file(&[&all(heads(json!({})), 6000, 0), &all(history(&ids), 6000, 500)]),
+            (0, 0),
+        ),
+        (
+            "two own turns",
+            file(&[
+                &all(heads(json!({})), 6000, 0),
+                &all(history(&ids), 6000, 0),
+                &all(own_turn(Some(&v7(6100))), 6100, 0),
+                &all(own_turn(Some(&v7(6900))), 6900, 0),
+            ]),
+            (2, 1200),
+        ),
+        (
+            "early ids",
+            file(&[
+                &all(heads(json!({})), 6000, 0),
+                &all(history(&|_| Some(v4.to_owned())), 6000, 0),
+                &all(own_turn(Some(&v7(6100))), 6000, 0),
+            ]),
+            (1, 1200),
+        ),
+        (
+            "start times",
+            file(&[
+                &all(heads(json!({})), 6000, 0),
+                &started(all(history(&|_| None), 6000, 0), 3),
+                &started(all(own_turn(None), 6000, 0), 7),
+            ]),
+            (1, 1200),
+        ),
+        // Ordinals: whatever the turn ids are.
+        (
+            "ordinals",
+            file(&[
+                &numbered(all(heads(json!({"subagent_history_start_ordinal": 14})), 6000, 0), 0),
+                &numbered(all(history(&|_| None), 6000, 0), 2),
+                &numbered(all(own_turn(None), 6000, 0), 14),
+            ]),
+            (1, 1200),
+        ),
+        (
+            "ordinals, no own turn",
+            file(&[
+                &numbered(all(heads(json!({"subagent_history_start_ordinal": 14})), 6000, 0), 0),
+                &numbered(all(history(&|_| None), 6000, 900), 2),
+            ]),
+            (0, 0),
+        ),
+        // A reference to the other session repeats nothing.
+        (
+            "reference",
+            file(&[
+                &all(
+                    vec![session(
+                        &fork,
+                        json!({"forked_from_id": parent, "history_base": {"thread_id": parent, "end_ordinal_exclusive": 9}}),
+                    )],
+                    6000,
+                    0,
+                ),
+                &all(own_turn(None), 6000, 0),
+            ]),
+            (1, 1200),
+        ),
+        (
+            "nothing repeated",
+            file(&[
+                &all(vec![session(&fork, json!({"forked_from_id": parent}))], 6000, 0),
+                &all(own_turn(Some(&v7(6100))), 6000, 0),
+            ]),
+            (1, 1200),
+        ),
+        // Times before the session, its own record, and pauses.
+        (
+            "original times, no ids",
+            file(&[
+                &all(heads(json!({})), 6000, 0),
+                &all(history(&|_| None), 1000, 100),
+                &all(own_turn(None), 6000, 0),
+            ]),
+            (1, 1200),
+        ),
+        (
+            "own record",
+            file(&[
+                &all(heads(json!({})), 6000, 0),
+                &all(history(&|_| None), 6000, 300),
+                &all(vec![session(&fork, json!({}))], 9000, 0),
+                &all(own_turn(None), 9000, 0),
+            ]),
+            (1, 1200),
+        ),
+        (
+            "pause within a second",
+            file(&[
+                &all(heads(json!({})), 6000, 0),
+                &all(history(&|_| None), 6000, 1),
+                &all(own_turn(None), 6200, 0),
+            ]),
+            (1, 1200),
+        ),
+        (
+            "pause before the response",
+            file(&[
+                &all(heads(json!({})), 6000, 0),
+                &all(history(&|_| None), 6000, 1),
+                &all(own_turn(None), 6012, 150),
+            ]),
+            (1, 1200),
+        ),
+        (
+            "copy of 90 ms steps",
+            file(&[
+                &all(heads(json!({})), 6000, 0),
+                &all(history(&|_| None), 6000, 90),
+                &all(own_turn(None), 9000, 200),
+            ]),
+            (1, 1200),
+        ),
+        // Without any mark all is counted, and a note says why.
+        (
+            "unknown",
+            file(&[
+                &untimed(heads(json!({}))),
+                &untimed(history(&|_| None)),
+                &untimed(own_turn(None)),
+            ]),
+            (3, 3300),
+        ),
+    ] {
+        let read = read("codex", &bytes);
+        let run = read.only();
+        assert_eq!(own(run), expected, "{name}");
+        let ended = run.ending.as_ref().map(|ending| &*ending.reason);
+        assert_eq!(ended, (expected.0 > 0).then_some("final"), "{name}");
+        let note = if name == "unknown" { "nothing shows" } else { "forked from" };
+        assert_eq!(run.notes.iter().any(|one| one.contains(note)), name != "reference", "{name}");
+    }
+}
+
+#[test]
+fn fork_is_compared_with_file_of_other_session() {
+    let folder = Folder::new("codex-forks");
+    let history = || [turn(None, "One.", 1000, 1000), turn(None, "Two.", 1100, 2100)].concat();
+    let own_turn = || turn(None, "Sub task.", 1200, 3300);
+    let heads =
+        || vec![session("th2", json!({"forked_from_id": "th1"})), session("th1", json!({}))];
+    let file = |parts: &[&[Value]]| lines(&parts.concat());
+    let parent = |more: &[Value]| {
+        file(&[&[at_ms(0, session("th1", json!({})))], &timed(history(), 1000, 100), more])
+    };
+    let whole = parent(&[]);
+    let final_only = |lines: Vec<Value>| -> Vec<Value> {
+        lines.into_iter().filter(|line| line["type"] == "response_item").collect()
+    };
+    // A response that the fork lacks, as Codex leaves out the calls for some subagents.
+    let with_call = [vec![call("c1"), output("c1", "x"), tokens_of(5, 5)], history()].concat();
+    let mut regenerated = turn(None, "Two.", 1200, 2200);
+    regenerated[3] = message("assistant", "Done.");
+    for (name, parent_at, parent, fork, expected) in [
+        (
+            "at once",
+            "2026/01/01",
+            whole.clone(),
+            file(&[
+                &timed(heads(), 6000, 0),
+                &timed(history(), 6000, 0),
+                &timed(own_turn(), 6000, 0),
+            ]),
+            (1, 1200),
+        ),
+        (
+            "within a second",
+            "2026/01/01",
+            whole.clone(),
+            file(&[
+                &timed(heads(), 6000, 0),
+                &timed(history(), 6000, 0),
+                &timed(own_turn(), 6300, 50),
+            ]),
+            (1, 1200),
+        ),
+        (
+            "slowly",
+            "2026/01/01",
+            whole.clone(),
+            file(&[
+                &timed(heads(), 6000, 0),
+                &timed(history(), 6000, 400),
+                &timed(own_turn(), 20_000, 50),
+            ]),
+            (1, 1200),
+        ),
+        (
+            "no times",
+            "2026/01/01",
+            whole.clone(),
+            file(&[&untimed(heads()), &untimed(history()), &untimed(own_turn())]),
+            (1, 1200),
+        ),
+        (
+            "original times",
+            "2026/01/01",
+            whole.clone(),
+            file(&[
+                &timed(heads(), 6000, 0),
+                &timed(history(), 1000, 100),
+                &timed(own_turn(), 6000, 0),
+            ]),
+            (1, 1200),
+        ),
+        (
+            "no own turn",
+            "2026/01/01",
+            whole.clone(),
+            file(&[&timed(heads(), 6000, 0), &timed(history(), 6000, 500)]),
+            (0, 0),
+        ),
+        (
+            "another day",
+            "2025/12/31",
+            whole.clone(),
+            file(&[
+                &timed(heads(), 6000, 0),
+                &timed(history(), 6000, 0),
+                &timed(own_turn(), 6000, 0),
+            ]),
+            (1, 1200),
+        ),
+        (
+            "only the other record",
+            "2026/01/01",
+            whole.clone(),
+            file(&[
+                &timed(vec![session("th2", json!({})), session("th1", json!({}))], 6000, 0),
+                &timed(history(), 6000, 0),
+                &timed(own_turn(), 6000, 0),
+            ]),
+            (1, 1200),
+        ),
+        // The other session went on with the same prompt and the same answer.
+        (
+            "continued",
+            "2026/01/01",
+            parent(&timed(own_turn(), 7000, 0)),
+            file(&[
+                &timed(heads(), 6000, 0),
+                &timed(history(), 6000, 0),
+                &timed(own_turn(), 6000, 0),
+            ]),
+            (1, 1200),
+        ),
+        // Forked before the last turn, and asked the same again.
+        (
+            "asked again",
+            "2026/01/01",
+            whole.clone(),
+            file(&[
+                &timed(heads(), 6000, 0),
+                &timed(turn(None, "One.", 1000, 1000), 6000, 0),
+                &timed(regenerated, 6000, 0),
+            ]),
+            (1, 1200),
+        ),
+        (
+            "without the calls",
+            "2026/01/01",
+            file(&[&[at_ms(0, session("th1", json!({})))], &timed(with_call, 1000, 10)]),
+            file(&[
+                &timed(heads(), 6000, 0),
+                &timed(final_only(history()), 6000, 0),
+                &timed(own_turn(), 6000, 0),
+            ]),
+            (1, 1200),
+        ),
+        (
+            "fork of a fork",
+            "2026/01/01",
+            file(&[
+                &timed(
+                    vec![
+                        session("th1", json!({"forked_from_id": "th0"})),
+                        session("th0", json!({})),
+                    ],
+                    500,
+                    0,
+                ),
+                &timed(history(), 1000, 0),
+            ]),
+            file(&[
+                &timed(heads(), 6000, 0),
+                &timed(vec![session("th0", json!({}))], 6000, 0),
+                &timed(history(), 6000, 0),
+                &timed(own_turn(), 6000, 0),
+            ]),
+            (1, 1200),
+        ),
+    ] {
+        let at = name.replace(' ', "-");
+        let path = format!("{at}/{parent_at}/rollout-2026-01-01T00-00-00-th1.jsonl");
+        let packed = zstd::encode_all(&parent[..], 1).unwrap();
+        folder.file(&path, &parent);
+        let fork =
+            folder.file(&format!("{at}/2026/01/01/rollout-2026-01-01T00-00-06-th2.jsonl"), fork);
+        let check = |path: &std::path::Path, runs: usize| {
+            let (found, problems) = read_with(path, &Options::default());
+            assert_eq!((found.len(), problems.len()), (runs, 0), "{name}: {problems:?}");
+            let run = found.iter().find(|run| run.run_id == "th2").unwrap();
+            assert_eq!(own(run), expected, "{name}");
+        };
+        check(&folder.0.join(&at), 2);
+        check(&fork, 1);
+        std::fs::remove_file(folder.0.join(&path)).unwrap();
+        folder.file(&format!("{path}.zst"), packed);
+        check(&folder.0.join(&at), 2);
+    }
 }

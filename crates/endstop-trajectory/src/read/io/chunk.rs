@@ -18,7 +18,7 @@ use super::open::open_regular;
 use super::repair::repaired;
 use super::source::Source;
 use super::truncated::is_half;
-use super::unpack::is_zip;
+use super::unpack::{Input, is_zip};
 use crate::model::Trajectory;
 use crate::read::format::{Format, Part, Place, Shape, Sink};
 use crate::read::problem::{Problem, ProblemKind};
@@ -106,7 +106,8 @@ impl Chunk {
             }
             (Shape::Whole(read) | Shape::Session(read) | Shape::Archive(read), _) => {
                 let beside = |name: &str| self.beside(name);
-                let place = Place { file: &self.place.file, beside: &beside };
+                let file_of = |id: &str| self.file_of(id);
+                let place = Place { file: &self.place.file, beside: &beside, file_of: &file_of };
                 let read = &mut |bytes: &[u8], sink: &mut Sink<'_>| read(bytes, &place, sink);
                 self.record(None, self.offset, &self.bytes, out, read);
             }
@@ -228,6 +229,20 @@ impl Chunk {
         for child in &mut run.children {
             self.fill_in(child, at);
         }
+    }
+
+    fn file_of(&self, id: &str) -> Option<Vec<u8>> {
+        let path = self.place.source.file_of(id)?;
+        let mut input = Input::new(Box::new(open_regular(&path).ok()?)).ok()?;
+        let mut bytes = Vec::new();
+        while bytes.len() as u64 <= self.max_record {
+            // A file that cannot be read further has the lines before that.
+            match input.fill(&mut bytes, 1 << 20) {
+                Ok(0) | Err(_) => return Some(repaired(&bytes).into_owned()),
+                Ok(_) => {}
+            }
+        }
+        None
     }
 
     fn beside(&self, name: &str) -> Option<Vec<u8>> {

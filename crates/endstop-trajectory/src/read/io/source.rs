@@ -75,6 +75,38 @@ impl Source {
     }
 }
 
+impl Source {
+    /// Returns the path of the file of another session, whose name ends with its id: in the same folder, or
+    /// elsewhere in the folder that was walked, or in the folder of another day (`2026/01/31/a.jsonl`).
+    pub(crate) fn file_of(&self, id: &str) -> Option<PathBuf> {
+        if self.is_stdin() || id.is_empty() {
+            return None;
+        }
+        let is_of = |path: &Path| {
+            let name = path.file_name().and_then(|name| name.to_str()).map(bare_name);
+            let rest = name.and_then(|name| stem(name).strip_suffix(id));
+            path != self.path && rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('-'))
+        };
+        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let entries = fs::read_dir(folder.unwrap_or(Path::new("."))).into_iter().flatten();
+        let here = entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| is_of(path));
+        // The first one by name, because the order of a folder differs between file systems.
+        here.min().or_else(|| {
+            let mut found = Walk::new(self.root.as_deref().or_else(|| self.days())?).flatten();
+            found.find(|source| is_of(&source.path)).map(|source| source.path)
+        })
+    }
+
+    /// Returns the folder of the years, if the file is in the folder of a day.
+    fn days(&self) -> Option<&Path> {
+        [2, 2, 4].iter().try_fold(self.path.parent()?, |folder, digits| {
+            let name = folder.file_name()?.to_str()?;
+            let is_number = name.len() == *digits && name.bytes().all(|byte| byte.is_ascii_digit());
+            folder.parent().filter(|_| is_number)
+        })
+    }
+}
+
 /// Iterates over the files under a path, sorted by name, folder by folder.
 #[derive(Debug)]
 pub struct Walk {

@@ -15,6 +15,8 @@
 //!   outcomes.
 //! - The exit code is in the text that the model received (`Process exited with code 1`, or
 //!   `{"output":…,"metadata":{"exit_code":1}}`), or in an event with the call's id.
+//! - A forked session begins with the lines of the other one. They are steps that are context
+//!   (`copied.rs`).
 //! - Before September 2025 a line was the item itself, and the first line the session. The earliest
 //!   rollouts were a single document, `{"session":…,"items":[…]}`.
 //!
@@ -25,6 +27,7 @@
 //!   the run has the tag `estimated_turns`.
 //! - The `usage` is the sum of all responses.
 
+mod copied;
 mod ending;
 mod exec;
 mod rollout;
@@ -109,7 +112,7 @@ fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
                 other => rollout.odd(fields::kind_of(&other)),
             }
         }
-        rollout.finish()
+        rollout.finish(place.file_of)
     } else {
         let mut rollout = rollout::Rollout::default();
         let mut exec = exec::Exec::default();
@@ -123,7 +126,7 @@ fn read(bytes: &[u8], place: &Place<'_>, sink: &mut Sink<'_>) {
                 rollout.take(map)
             }
         });
-        match (rollout.finish(), exec.finish()) {
+        match (rollout.finish(place.file_of), exec.finish()) {
             (None, exec) => exec,
             (rollout, None) => rollout,
             // A file with both forms is two runs, for example if two outputs were concatenated.

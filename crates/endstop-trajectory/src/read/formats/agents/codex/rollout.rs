@@ -5,6 +5,7 @@
 //! let run = rollout.finish();                 // None: no record of a session
 //! ```
 
+use super::copied::Own;
 use super::ending;
 use crate::model::{Call, CallResult, Ending, ModelCall, Role, Step, Totals, Trajectory, Usage};
 use crate::read::build::conversation::{Conversation, Tally};
@@ -48,22 +49,19 @@ pub(super) fn is_item(map: &Fields) -> bool {
     peek(map, "type").is_some_and(|kind| ITEMS.contains(&kind)) && !map.contains_key("payload")
 }
 
-/// Time within which a fork writes the history of the other session, in milliseconds: all at once, and before
-/// the first response of its own.
-const COPY_MS: i64 = 1000;
-
 #[derive(Default)]
 pub(super) struct Rollout {
     run: Conversation,
     head: Trajectory<'static>,
     sessions: u64,
-    /// The time of the session record that the history of another session follows, in milliseconds.
-    copies_since: Option<i64>,
-    has_copy: bool,
+    /// The first session record, and the marks of lines that may be those of another session.
+    own: Option<Own>,
     /// The step of the current response.
     open: Option<usize>,
     model: Option<String>,
     ending: Option<Ending<'static>>,
+    /// Number of noted lines at the ending.
+    ended_at: usize,
     /// An error since the task began.
     error: Option<Ending<'static>>,
     total: Option<Value>,
@@ -86,9 +84,7 @@ impl Rollout {
     pub(super) fn take(&mut self, mut map: Fields) -> Result<(), String> {
         let at: At = text(&mut map, "timestamp").map(Into::into);
         let time = at.as_deref().and_then(unix_ms);
-        if self.copies_since.zip(time).is_some_and(|(since, time)| time >= since + COPY_MS) {
-            self.end_copy();
-        }
+        let ordinal = map.get("ordinal").and_then(Value::as_u64);
         let Some(kind) = text(&mut map, "type") else {
             return self.bare(map, at);
         };
@@ -106,16 +102,18 @@ impl Rollout {
             return Err(format!("invalid `payload`: expected an object, found {found}"));
         };
         self.begun = true;
-        match kind.as_str() {
-            "session_meta" => {
-                let is_copied = peek(&payload, "forked_from_id").is_some()
-                    || self.sessions > 0 && peek(&payload, "id") != Some(&*self.head.run_id);
-                // A copy comes first: what stands before this record is the session's own.
-                if is_copied && self.run.steps.is_empty() {
-                    self.copies_since = time;
-                }
-                self.session(payload);
+        if let Some(own) = &mut self.own {
+            // A copy comes first: what stands before the record of another session is the own history.
+            if kind == "session_meta" && self.run.steps.is_empty() {
+                own.another(&payload);
             }
+            let before = (self.run.steps.len(), self.outside.len());
+            own.note((&kind, &payload), (time, ordinal), before);
+        } else if kind == "session_meta" && self.sessions == 0 {
+            self.own = Some(Own::new(&payload, time));
+        }
+        match kind.as_str() {
+            "session_meta" => self.session(payload),
             "turn_context" => self.context(payload),
             "response_item" => self.item(payload, at),
             "event_msg" => self.event(payload),
@@ -163,12 +161,6 @@ impl Rollout {
         let source = map.get("source");
         if source.is_some_and(|source| source.get("subagent").is_some() || *source == "subagent") {
             self.head.tags.push("subagent".into());
-        }
-        if map.get("forked_from_id").is_some_and(Value::is_string) {
-            self.head.notes.push(
-                "forked from another session: its steps at the beginning are of that one"
-                    .to_owned(),
-            );
         }
         self.head.extra.extend(fields::without_nulls(map));
     }
@@ -348,15 +340,16 @@ impl Rollout {
                     self.error = Some(ending::of_error(message, error.get("codex_error_info")));
                 }
                 // A task that failed also completes, but without a message.
-                self.ending = Some(match self.error.take() {
+                let ending = match self.error.take() {
                     Some(error) if answer.is_none() => error,
                     _ => ending::complete(&kind, answer),
-                });
+                };
+                self.end(ending);
             }
             "turn_aborted" => {
                 self.open = None;
                 let reason = text(&mut map, "reason").unwrap_or_default();
-                self.ending = Some(ending::aborted(&reason));
+                self.end(ending::aborted(&reason));
             }
             "error" => {
                 let message = text(&mut map, "message").unwrap_or_default();
@@ -364,7 +357,7 @@ impl Rollout {
                 // Stored twice: `task_complete` overwrites the ending and needs the error to
                 // restore it.
                 self.error = Some(error.clone());
-                self.ending = Some(error);
+                self.end(error);
             }
             "token_count" => self.tokens(map),
             "exec_command_end" => {
@@ -454,23 +447,37 @@ impl Rollout {
         }
     }
 
-    /// Ends the history of the session that this one was forked from. Its steps are context here, and
-    /// their tokens were counted there.
-    fn end_copy(&mut self) {
-        self.copies_since = None;
-        self.has_copy = true;
-        self.run.steps.iter_mut().for_each(|step| step.copied = true);
-        self.outside.clear();
-        (self.open, self.ending, self.error) = (None, None, None);
+    /// Sets the ending, unless the run continues.
+    fn end(&mut self, ending: Ending<'static>) {
+        self.ended_at = self.own.as_ref().map_or(0, Own::lines);
+        self.ending = Some(ending);
     }
 
-    pub(super) fn finish(mut self) -> Option<Trajectory<'static>> {
+    /// Returns the run. `file_of` reads the file of another session, if there is one.
+    pub(super) fn finish(
+        mut self,
+        file_of: &dyn Fn(&str) -> Option<Vec<u8>>,
+    ) -> Option<Trajectory<'static>> {
         if !self.begun {
             return None;
         }
-        if self.copies_since.is_some() && self.sessions > 1 {
-            self.end_copy();
+        let own = self.own.take().filter(Own::is_fork);
+        let begin = own.as_ref().and_then(|own| own.begin(file_of));
+        if own.is_some() {
+            let what = match &begin {
+                Some(begin) if begin.steps > 0 => "its steps at the beginning are of that one",
+                Some(_) => "it repeats nothing of that one",
+                None => "nothing shows which steps are of that one, and all are counted",
+            };
+            self.head.notes.push(format!("forked from another session: {what}"));
         }
+        // The repeated steps are context here, and their tokens were counted there.
+        if let Some(begin) = &begin {
+            self.run.steps.iter_mut().take(begin.steps).for_each(|step| step.copied = true);
+            self.outside.drain(..begin.outside.min(self.outside.len()));
+            self.ending = self.ending.filter(|_| self.ended_at > begin.lines);
+        }
+        let has_copy = begin.is_some_and(|begin| begin.lines > 0);
         let mut run = self.head;
         let (steps, notes) = self.run.finish();
         run.steps = steps;
@@ -488,7 +495,7 @@ impl Rollout {
             }
         }
         // The counters of a fork go on from those of the other session.
-        if let Some(Value::Object(total)) = self.total.filter(|_| !self.has_copy) {
+        if let Some(Value::Object(total)) = self.total.filter(|_| !has_copy) {
             let usage = usage(total);
             run.totals = Totals {
                 prompt_tokens: usage.prompt_tokens,
