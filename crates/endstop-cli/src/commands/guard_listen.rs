@@ -5,6 +5,7 @@ use crate::args::{GuardArgs, RunArgs};
 use crate::config::journal_path::{self, JournalPath};
 use crate::config::state::state_folder;
 use crate::config::trust::file::{name_of, named};
+use crate::config::trust::owner;
 use crate::control::Control;
 use crate::failure::{Failure, Result};
 use crate::output;
@@ -82,9 +83,14 @@ pub(super) fn run(args: &GuardArgs, address: &str, json: bool) -> Result {
 fn read(path: &Path) -> Result<StandingFile> {
     let name = name_of(path);
     let wrong = |problem: &str| Failure::usage(format!("{name}: {}", visible(problem)));
-    let text = String::from_utf8(named(path)?).map_err(|_| wrong("not UTF-8"))?;
+    let (bytes, metadata) = named(path)?;
+    let text = String::from_utf8(bytes).map_err(|_| wrong("not UTF-8"))?;
     let mut file = StandingFile::parse(&text, |name| std::env::var(name).ok())
         .map_err(|error| wrong(&error))?;
+    let readable = metadata.and_then(|metadata| owner::problem(&metadata, owner::ALL));
+    if let Some(problem) = readable.filter(|_| file.has_literal_token) {
+        output::note(&format!("⚠ --config {name}: it has a token, and {problem}"));
+    }
     let has_ceiling = |file: &StandingFile| {
         file.profiles.iter().any(|one| one.day_usd.is_some() || one.day_tokens.is_some())
     };

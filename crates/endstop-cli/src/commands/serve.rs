@@ -146,11 +146,7 @@ fn tokens(path: Option<&Path>) -> Result<Tokens> {
         let name = file::name_of(path);
         let wrong =
             |problem: String| Failure::usage(format!("--token-file {name}: {}", shown(&problem)));
-        let (bytes, metadata) =
-            file::regular(path, file::MOST).map_err(|error| wrong(error.to_string()))?;
-        if let Some(problem) = owner::problem(&metadata, owner::WRITE) {
-            return Err(wrong(problem));
-        }
+        let (bytes, metadata) = file::chosen(path).map_err(|error| wrong(error.to_string()))?;
         if let Some(problem) = owner::problem(&metadata, owner::ALL) {
             output::note(&format!("⚠ --token-file {name}: {problem}"));
         }

@@ -123,6 +123,16 @@ pub(crate) fn variable() -> Option<PathBuf> {
     std::env::var_os(VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
+/// Returns `true` if this is the journal of runs without `--journal` and without a setting of the folder.
+///
+/// # Errors
+/// The user's own settings cannot be read.
+pub(crate) fn is_default(path: &Path) -> Result<bool> {
+    let default = JournalPath::of(None, None)?;
+    let real = |path: &Path| path.canonicalize().ok();
+    Ok(default.path().ok().and_then(real).is_some_and(|default| real(path) == Some(default)))
+}
+
 /// Returns the default journal file.
 pub(crate) fn usual() -> Option<PathBuf> {
     state_folder().map(|folder| folder.join("journal.db"))

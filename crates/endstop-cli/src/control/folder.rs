@@ -1,6 +1,7 @@
 //! The folder of the control sockets, which only this user can enter.
 
 use crate::config::state::state_folder;
+use crate::config::trust::owner;
 use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -23,17 +24,21 @@ pub(super) fn create() -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// Checks that the folder belongs to this user alone.
+/// Checks that the folder belongs to this user alone, and that no other user can put another one in its
+/// place.
 pub(super) fn check(path: &std::path::Path) -> io::Result<()> {
     // Not followed: a link could lead into another user's folder.
     let found = std::fs::symlink_metadata(path)?;
     let own = rustix::process::geteuid().as_raw();
     let of_others = found.mode() & 0o077;
-    if found.is_dir() && found.uid() == own && of_others == 0 {
-        return Ok(());
+    let refused = |problem: String| Err(io::Error::new(io::ErrorKind::PermissionDenied, problem));
+    if !found.is_dir() || found.uid() != own || of_others != 0 {
+        let path = path.display();
+        return refused(format!("{path} must be a folder that only you can enter (mode 0700)"));
     }
-    Err(io::Error::new(
-        io::ErrorKind::PermissionDenied,
-        format!("{} must be a folder that only you can enter (mode 0700)", path.display()),
-    ))
+    // Write access of the group is accepted, because many systems have a private group for each user.
+    match owner::problem_of_way(path, 0o002) {
+        None => Ok(()),
+        Some(problem) => refused(format!("the control socket is in {}: {problem}", path.display())),
+    }
 }

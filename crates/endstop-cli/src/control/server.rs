@@ -2,6 +2,7 @@
 
 use super::folder;
 use super::protocol::{Controlled, Reply, Request};
+use crate::output;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +27,16 @@ impl Control {
     /// Opens the socket of this process. `None` if there is no place for it: the runs work without
     /// it, but other commands do not find them.
     pub(crate) fn open(controlled: Arc<dyn Controlled>) -> Option<Control> {
-        let folder = folder::create().ok()?;
+        let folder = folder::create()
+            .inspect_err(|error| {
+                // Without a folder for it nothing was to be expected, but here is one that is not safe.
+                if error.kind() == std::io::ErrorKind::PermissionDenied {
+                    output::note(&format!(
+                        "endstop: `endstop runs --live` does not find this run: {error}"
+                    ));
+                }
+            })
+            .ok()?;
         let path = folder.join(format!("{}.sock", std::process::id()));
         // Left by a killed process that had the same number.
         let _ = std::fs::remove_file(&path);

@@ -10,6 +10,7 @@
 //! question. The terminal is read only in its foreground: a background process that reads it would be
 //! stopped.
 
+use crate::config::trust::owner;
 use crate::failure::{Failure, Result};
 use rustix::fs::OFlags;
 use std::ffi::OsStr;
@@ -78,14 +79,21 @@ impl Messages {
 }
 
 fn open_fifo(path: &Path) -> Result<pipe::Receiver> {
-    let mut options = pipe::OpenOptions::new();
+    let mut options = std::fs::OpenOptions::new();
     // As a writer too, so that the FIFO has no end when the last other writer closes it.
-    #[cfg(target_os = "linux")]
-    options.read_write(true);
-    options.open_receiver(path).map_err(|error| {
-        let path = path.display();
-        Failure::usage(format!("--steer {path}: {error}; create a FIFO with `mkfifo {path}`"))
-    })
+    options.read(true).write(cfg!(target_os = "linux"));
+    options.custom_flags((OFlags::NONBLOCK | OFlags::NOCTTY).bits() as i32);
+    let shown = path.display();
+    let opened = options.open(path).and_then(|file| Ok((file.metadata()?, file)));
+    let opened = opened.and_then(|(found, file)| Ok((found, pipe::Receiver::from_file(file)?)));
+    let (found, fifo) = opened.map_err(|error| {
+        Failure::usage(format!("--steer {shown}: {error}; create a FIFO with `mkfifo {shown}`"))
+    })?;
+    // The model takes each line as the user's word.
+    match owner::problem_of_path(path, &found) {
+        None => Ok(fifo),
+        Some(problem) => Err(Failure::usage(format!("--steer {shown}: {problem}"))),
+    }
 }
 
 async fn next_of_fifo(fifo: &mut Option<(pipe::Receiver, Lines)>) -> Steered {

@@ -55,6 +55,8 @@ mod mcp;
 mod next_step;
 mod outputs;
 #[cfg(target_os = "linux")]
+mod own_files;
+#[cfg(target_os = "linux")]
 mod packed_bombs;
 mod params;
 #[cfg(unix)]

@@ -171,6 +171,29 @@ fn ceilings_need_a_journal_and_a_price() {
     );
 }
 
+/// A journal of its own has a day of its own, which the user must know.
+#[test]
+fn ceilings_in_another_journal_are_noted() {
+    let server = playing([Turn::text("Done.")]);
+    let note = "the ceilings per day count the runs of";
+    for (config, journal, noted) in [
+        ("[spend]\nmax_usd_per_day = 1\n", Some("j.db"), true),
+        ("[spend]\nmax_usd_per_day = 1\n", None, false),
+        ("[limits]\nmax_turns = 3\n", Some("j.db"), false),
+    ] {
+        let cli = Cli::new();
+        cli.write("spend.toml", config);
+        let args = ["Go.", "--config", "spend.toml", "--price", "in=3,out=15"];
+        let more: &[&str] = journal.map_or(&[], |_| &["--journal", "j.db"]);
+        let args = agent_args(&server, "openai-chat", &[&args[..], more].concat());
+        let mut command = cli.command(args);
+        command.env("XDG_STATE_HOME", cli.path("state"));
+        let done = Started::new(command, "").finish().exits(0);
+        assert_eq!(done.stderr.contains(note), noted, "{}", done.stderr);
+        assert_eq!(done.stderr.contains("j.db only; those in other journals"), noted);
+    }
+}
+
 #[test]
 fn spending_is_added_up() {
     let cli = Cli::new();

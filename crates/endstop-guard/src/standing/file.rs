@@ -77,6 +77,8 @@ pub struct StandingFile {
     pub tokens: Tokens,
     /// The same, to be redacted from everything that is written.
     pub secrets: KnownKeys,
+    /// `true` if a token is written in the file itself, and not in a variable of the environment.
+    pub has_literal_token: bool,
     /// The upstream of each format.
     pub upstreams: UpstreamMap,
     /// The profiles, by name. There is at least one.
@@ -101,6 +103,7 @@ impl Default for StandingFile {
         StandingFile {
             tokens: Tokens::default(),
             secrets: KnownKeys::default(),
+            has_literal_token: false,
             upstreams,
             profiles: vec![profile("default")],
             idle_after: Duration::from_secs(600),
@@ -139,7 +142,8 @@ impl StandingFile {
                 "idle_after" => file.idle_after = at.time(entry)?,
                 "state" => file.state = Some(at.text(entry)?.into()),
                 "tokens" => {
-                    let tokens = tokens(&at, entry, &variable)?;
+                    let (tokens, has_literal) = tokens(&at, entry, &variable)?;
+                    file.has_literal_token = has_literal;
                     names = tokens.iter().map(|(name, _)| name.clone()).collect();
                     file.secrets = KnownKeys::new(tokens.iter().map(|(_, token)| token));
                     file.tokens =
@@ -213,12 +217,13 @@ impl Place {
     }
 }
 
+/// Returns the tokens with their names, and `true` if one is written in the file itself.
 fn tokens(
     at: &Place,
     entry: &Entry,
     variable: &impl Fn(&str) -> Option<String>,
-) -> Result<Vec<(String, String)>, String> {
-    let mut tokens = Vec::new();
+) -> Result<(Vec<(String, String)>, bool), String> {
+    let (mut tokens, mut has_literal) = (Vec::new(), false);
     for entry in at.table(entry)? {
         let at = at.of(entry);
         RunName::new(&entry.key).map_err(|_| at.wrong("expected a name such as `ci`"))?;
@@ -226,10 +231,12 @@ fn tokens(
         if let Some(name) = token.strip_prefix('$') {
             token = variable(name)
                 .ok_or_else(|| at.wrong(&format!("the environment has no variable {name}")))?;
+        } else {
+            has_literal = true;
         }
         tokens.push((entry.key.clone(), token));
     }
-    Ok(tokens)
+    Ok((tokens, has_literal))
 }
 
 fn upstreams(at: &Place, entry: &Entry, allow_http: bool) -> Result<UpstreamMap, String> {

@@ -415,8 +415,9 @@ mod tests {
     fn escapes_of_several_levels_are_undone() {
         let github = "ghp_abcdefghijklmnopqrstuvwxyzABCDEFGHIJ";
         for (secret, keys) in [(KEY, KnownKeys::new([KEY])), (github, KnownKeys::default())] {
-            let escaped: String =
+            let escaped: Vec<String> =
                 secret.chars().map(|c| format!("\\u{:04x}", u32::from(c))).collect();
+            let escaped = escaped.concat();
             let mixed = secret.replace('p', "\\u0070");
             for (spelled, levels) in [(secret.to_owned(), 5), (escaped, 4), (mixed, 4)] {
                 let mut text = spelled;

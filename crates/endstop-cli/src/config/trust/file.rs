@@ -1,7 +1,7 @@
 //! Reads settings files: whole, bounded, and only once, so that the bytes that were checked are the
 //! bytes that are used.
 
-use super::shown;
+use super::{owner, shown};
 use crate::failure::{Failure, Result};
 use endstop::Limits;
 use serde_json::{Map, Value};
@@ -118,6 +118,19 @@ pub(crate) fn regular(path: &Path, most: u64) -> io::Result<(Vec<u8>, Metadata)>
     Ok((bounded(file, most)?, metadata))
 }
 
+/// Like [`regular`], for a file that must be the user's own choice: it says what a program may do, or who may
+/// use it.
+///
+/// # Errors
+/// Another user may have written or replaced the file.
+pub(crate) fn chosen(path: &Path) -> io::Result<(Vec<u8>, Metadata)> {
+    let (bytes, metadata) = regular(path, MOST)?;
+    match owner::problem_of_path(path, &metadata) {
+        None => Ok((bytes, metadata)),
+        Some(problem) => Err(io::Error::new(io::ErrorKind::PermissionDenied, problem)),
+    }
+}
+
 /// Reads all bytes, up to a bound.
 fn bounded(reader: impl Read, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
@@ -129,16 +142,17 @@ fn bounded(reader: impl Read, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads a file that the user named: a regular file, `-` for standard input, `/dev/null` for no
-/// settings, or a pipe that the shell opened (`<(…)`).
-pub(crate) fn named(path: &Path) -> Result<Vec<u8>> {
+/// Reads a file that the user named: a regular file that no other user can change, `-` for standard
+/// input, `/dev/null` for no settings, or a pipe that the shell opened (`<(…)`). Only a regular file has
+/// metadata.
+pub(crate) fn named(path: &Path) -> Result<(Vec<u8>, Option<Metadata>)> {
     let opened = path.starts_with("/dev/fd") || path.starts_with("/proc/self/fd");
     let read = if path == Path::new("-") {
-        bounded(io::stdin().lock(), MOST)
+        bounded(io::stdin().lock(), MOST).map(|bytes| (bytes, None))
     } else if opened || path == Path::new("/dev/null") {
-        File::open(path).and_then(|file| bounded(file, MOST))
+        File::open(path).and_then(|file| bounded(file, MOST)).map(|bytes| (bytes, None))
     } else {
-        regular(path, MOST).map(|(bytes, _)| bytes)
+        chosen(path).map(|(bytes, metadata)| (bytes, Some(metadata)))
     };
     read.map_err(|error| Failure::usage(format!("{}: {error}", name_of(path))))
 }
@@ -154,7 +168,7 @@ pub(crate) fn name_of(path: &Path) -> String {
 
 /// Reads a TOML file that the user named as JSON values.
 pub(crate) fn toml_file(path: &Path) -> Result<Map<String, Value>> {
-    toml_table(&name_of(path), named(path)?)
+    toml_table(&name_of(path), named(path)?.0)
 }
 
 /// Parses TOML as JSON values. Keys that an error quotes are escaped.

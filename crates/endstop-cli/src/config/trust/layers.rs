@@ -94,7 +94,7 @@ impl Layers {
         // `--config` replaces the folder's file, so that `--config /dev/null` runs without it.
         let (folder, config) = match &args.config {
             Some(path) => {
-                let bytes = file::named(path)?;
+                let (bytes, _) = file::named(path)?;
                 (None, Some(SettingsFile::parse(file::name_of(path), bytes)?))
             }
             None => (FolderFile::find(folder)?, None),

@@ -17,7 +17,7 @@
 //! A day is a day of UTC. A run counts on the day on which its budget was opened, also after midnight.
 
 use super::journal::SqliteJournal;
-use super::spending::Spent;
+use super::spending::{Spent, no_credit};
 use super::write::all_or_none;
 use crate::budget::store::Store;
 use crate::budget::{Amount, NO_CEILING, Refusal, SharedBudget, StoreFailure};
@@ -175,6 +175,7 @@ fn begin_day(connection: &Connection, day: u64) -> rusqlite::Result<()> {
     let oldest = whole(day) - KEPT_DAYS;
     connection.execute("DELETE FROM spending WHERE day < ?1", [oldest])?;
     connection.execute("DELETE FROM booked WHERE day < ?1", [oldest])?;
+    no_credit(connection, day)?;
     let from = day.saturating_mul(DAY_MS);
     let missing = Spent::of_unbooked(connection, from, from.saturating_add(DAY_MS))?;
     for Spent { run, project, amount } in missing {
@@ -245,6 +246,7 @@ impl Store for DayAccount {
         let mut state = self.state();
         let now = (self.budget.clock)();
         let taken = self.write(&mut state, |connection, row| {
+            no_credit(connection, self.day)?;
             self.end_leases(connection, now)?;
             let mut granted = want;
             for of_project in [false, true] {
@@ -406,11 +408,8 @@ impl DayAccount {
     /// Adds up the rows of the day, all or those of the project.
     fn sums(&self, connection: &Connection, of_project: bool) -> rusqlite::Result<Sums> {
         let project = self.budget.project.as_deref().unwrap_or_default();
-        // A negative number cannot raise a ceiling: only a damaged file has one.
-        let sql = "SELECT coalesce(sum(max(usd, 0) + max(lost_usd, 0)), 0),
-                   coalesce(sum(max(tokens, 0) + max(lost_tokens, 0)), 0),
-                   coalesce(sum(max(reserved_usd, 0)), 0),
-                   coalesce(sum(max(reserved_tokens, 0)), 0)
+        let sql = "SELECT coalesce(sum(usd + lost_usd), 0), coalesce(sum(tokens + lost_tokens), 0),
+                   coalesce(sum(reserved_usd), 0), coalesce(sum(reserved_tokens), 0)
                    FROM spending WHERE day = ?1 AND (?2 OR project = ?3)";
         connection.prepare_cached(sql)?.query_row(
             params![whole(self.day), !of_project, project],

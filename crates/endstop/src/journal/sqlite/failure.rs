@@ -46,6 +46,9 @@ pub(super) fn failure(path: &Path, error: &rusqlite::Error) -> JournalError {
             ErrorCode::ReadOnly => (Kind::Io, "it cannot be written"),
             _ => (Kind::Io, ""),
         },
+        rusqlite::Error::IntegralValueOutOfRange(_, amount) if *amount < 0 => {
+            (Kind::Damaged, "it is damaged: the books of the day have a negative amount")
+        }
         _ => (Kind::Damaged, ""),
     };
     let what = if what.is_empty() { error.to_string() } else { format!("{what} ({error})") };

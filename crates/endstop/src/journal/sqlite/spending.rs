@@ -82,6 +82,9 @@ impl Spent {
         let rows = select.query_map(params![whole(from_ms), whole(until_ms)], |row| {
             let (cost, outcome): (Option<f64>, Option<String>) = (row.get(2)?, row.get(3)?);
             let outcome = read(outcome.as_deref());
+            if cost.is_some_and(|cost| cost < 0.0) {
+                return Err(rusqlite::Error::IntegralValueOutOfRange(2, -1));
+            }
             let known = cost.map(NanoUsd::from_usd).unwrap_or_default();
             let amount = outcome.map_or(Amount::from(known), |outcome| Amount {
                 usd: outcome.cost_upper.unwrap_or(outcome.cost),
@@ -91,6 +94,15 @@ impl Spent {
         })?;
         rows.collect()
     }
+}
+
+/// Fails if the books of a day have a negative amount, which would be a credit: only another program or damage
+/// can have written it.
+pub(super) fn no_credit(connection: &Connection, day: u64) -> rusqlite::Result<()> {
+    let sql = "SELECT coalesce(min(min(usd, tokens, lost_usd, lost_tokens, reserved_usd, reserved_tokens)), 0)
+               FROM spending WHERE day = ?1";
+    let least = connection.prepare_cached(sql)?.query_row([whole(day)], |row| row.get(0))?;
+    if least < 0 { Err(rusqlite::Error::IntegralValueOutOfRange(0, least)) } else { Ok(()) }
 }
 
 impl SqliteJournal {
@@ -128,6 +140,7 @@ impl SqliteJournal {
     pub fn day_books(&self, day: u64, now_ms: u64) -> Result<Vec<DayBooks>, JournalError> {
         let connection = self.connection();
         let wrong = |error| self.failure(&error);
+        no_credit(&connection, day).map_err(wrong)?;
         let mut select = connection
             .prepare_cached(
                 "SELECT project, sum(usd), sum(tokens),

@@ -167,6 +167,46 @@ fn full_or_read_only_journal_refuses() {
     assert!(refusal.failure.is_some());
 }
 
+/// A negative amount would be a credit. Only another program can have written it.
+#[test]
+fn negative_books_are_damage() {
+    let columns = ["usd", "tokens", "lost_usd", "lost_tokens", "reserved_usd", "reserved_tokens"];
+    for column in columns {
+        let (place, clock) = (Place::new(), Clock::noon());
+        let budget = clock.open(&place.file(), dollar());
+        assert_eq!(budget.reserve_amount(usd(60), usd(1)), Ok(usd(60)));
+        budget.settle_amount(usd(60), usd(60));
+        let other = rusqlite::Connection::open(place.file()).unwrap();
+        let credit = format!(
+            "INSERT INTO spending (day, project, {column}) VALUES ({DAY}, '', -1000000000000)"
+        );
+        other.execute_batch(&credit).unwrap();
+        let refusal = budget.reserve_or_explain(usd(1), usd(1)).unwrap_err();
+        let failure = refusal.failure.expect(column).to_string();
+        assert!(failure.contains("the books of the day have a negative amount"), "{failure}");
+        // A new process is refused at its start, and a list of the books shows no sum.
+        let journal = SqliteJournal::open(place.file()).unwrap();
+        let now = clock.clone();
+        let opened = dollar().clock(move || now.now()).open(&journal).unwrap_err();
+        assert_eq!(opened.kind, JournalErrorKind::Damaged, "{column}");
+        assert_eq!(journal.day_books(DAY, 0).unwrap_err().kind, JournalErrorKind::Damaged);
+        // Another day is not affected.
+        other.execute_batch("UPDATE spending SET day = day - 1").unwrap();
+        assert_eq!(budget.reserve_amount(usd(1), usd(1)), Ok(usd(1)));
+    }
+}
+
+#[test]
+fn negative_cost_of_run_is_damage() {
+    let place = Place::new();
+    let journal = SqliteJournal::open(place.file()).unwrap();
+    run(None, &journal);
+    let other = rusqlite::Connection::open(place.file()).unwrap();
+    other.execute_batch("UPDATE runs SET cost_usd = -5.0").unwrap();
+    let opened = DayBudget::new().max_usd(usd(100).usd).open(&journal).unwrap_err();
+    assert_eq!(opened.kind, JournalErrorKind::Damaged);
+}
+
 fn run(budget: Option<SharedBudget>, journal: &SqliteJournal) -> Outcome {
     let mut builder = agent([Turn::text("Paris.")], journal);
     if let Some(budget) = budget {
