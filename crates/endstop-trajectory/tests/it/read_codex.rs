@@ -590,7 +590,7 @@ fn fork_ends_copy_at_its_first_turn() {
             ]),
             (1, 1200),
         ),
-        // Without any mark all is counted, and a note says why.
+        // Without any mark all is counted, and a note states it.
         (
             "unknown",
             file(&[
@@ -711,7 +711,7 @@ fn fork_is_compared_with_file_of_other_session() {
             ]),
             (1, 1200),
         ),
-        // The other session went on with the same prompt and the same answer.
+        // The other session continued with the same prompt and the same answer.
         (
             "continued",
             "2026/01/01",

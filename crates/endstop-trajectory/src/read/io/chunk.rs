@@ -100,7 +100,7 @@ impl Chunk {
                     let place = &self.place;
                     let part = Part { stem: &place.stem, context: &self.context };
                     self.record(Some(at), offset, bytes, out, &mut |bytes, sink| {
-                        read(bytes, &part, sink)
+                        read(bytes, &part, sink);
                     });
                 });
             }

@@ -23,6 +23,7 @@ use crate::read::build::fields::{Fields, peek};
 use crate::read::io::json_lines;
 use crate::time::unix_ms;
 use serde_json::Value;
+use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -181,7 +182,8 @@ impl Own {
         let (started, own) = (started_at?.as_f64()?.floor(), self.at?.div_euclid(1000));
         #[expect(clippy::cast_precision_loss, reason = "seconds since 1970 are below 2^53")]
         let own = own as f64;
-        (started < own || started > own).then_some(started > own)
+        let order = started.partial_cmp(&own).filter(|order| order.is_ne());
+        order.map(Ordering::is_gt)
     }
 
     /// Returns the begin of the own history; `None` if nothing is repeated. `file_of` reads the file of a
