@@ -11,6 +11,8 @@
 
 #[cfg(feature = "acp")]
 mod acp;
+#[cfg(target_os = "linux")]
+mod action;
 mod addresses;
 #[cfg(target_os = "linux")]
 mod approval;
