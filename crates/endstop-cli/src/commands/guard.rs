@@ -14,7 +14,7 @@ use crate::output;
 use crate::render::advice::{Facts, in_journal};
 use crate::render::amounts::seconds;
 use crate::render::card::{Beside, card};
-use crate::run::agent::runtime;
+use crate::run::agent::{budget_of_day, runtime};
 use crate::run::events::EventFile;
 use crate::run::guard_lines::GuardLines;
 use crate::run::guard_notes::GuardNotes;
@@ -29,12 +29,11 @@ use endstop::journal::SqliteJournal;
 use endstop::{Limits, Outcome, Termination};
 use endstop_guard::clients::{DiskFiles, Request, Wiring, wire};
 use endstop_guard::exchange::RunName;
-use endstop_guard::process::{
-    GRACE, PrivateFolder, QUIET, Signals, Supervised, launch, supervise, warn_if_quiet,
-};
+use endstop_guard::process::{GRACE, PrivateFolder, Signals, Supervised, launch, supervise};
 use endstop_guard::proxy::{Access, Proxy, ProxyOptions, SecretPath, Upstream, UpstreamMap};
 use endstop_guard::run::{
-    Counts, Gate, GuardEvent, JournalSettings, OnLimit, ProgramEnd, RunHandle, Settings,
+    Counts, Gate, GuardEvent, JournalSettings, OnLimit, ProgramEnd, QUIET, RunHandle, Settings,
+    warn_if_quiet,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -79,8 +78,8 @@ pub(crate) fn run(args: &GuardArgs, json: bool) -> Result<Status> {
         let journal = guests(journal)?;
         settings.journal = Some(recorded(args, &configured, journal, (&lines, &notes)));
     }
-    settings.budget =
-        configured.spend.budget(configured.project.as_deref(), false, journal.as_ref())?;
+    let project = configured.project.as_deref();
+    settings.budget = budget_of_day(&configured.spend, project, false, journal.as_ref())?;
     let limits = settings.limits.clone();
     let must_call = !args.allow_no_calls && wants_calls(&configured, &limits);
     let runtime = runtime()?;

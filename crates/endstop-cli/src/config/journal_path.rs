@@ -7,6 +7,7 @@ use crate::failure::{Failure, Result};
 use crate::output;
 use endstop::journal::{JournalErrorKind, SqliteJournal};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The environment variable that names the journal.
 pub(crate) const VARIABLE: &str = "ENDSTOP_JOURNAL";
@@ -123,14 +124,27 @@ pub(crate) fn variable() -> Option<PathBuf> {
     std::env::var_os(VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
-/// Returns `true` if this is the journal of runs without `--journal` and without a setting of the folder.
+/// `true` once the note about other journals was shown. A server opens a budget for each agent.
+static NOTED: AtomicBool = AtomicBool::new(false);
+
+/// Notes once that the ceilings of a day count one journal only, unless it is that of runs without `--journal` and
+/// without a setting of the folder: an empty journal is a day that has just begun.
 ///
 /// # Errors
 /// The user's own settings cannot be read.
-pub(crate) fn is_default(path: &Path) -> Result<bool> {
+pub(crate) fn note_ceilings_of(path: &Path) -> Result<()> {
     let default = JournalPath::of(None, None)?;
     let real = |path: &Path| path.canonicalize().ok();
-    Ok(default.path().ok().and_then(real).is_some_and(|default| real(path) == Some(default)))
+    let is_default =
+        default.path().ok().and_then(real).is_some_and(|default| real(path) == Some(default));
+    if !is_default && !NOTED.swap(true, Ordering::Relaxed) {
+        output::note(&format!(
+            "endstop: [spend]: the ceilings per day count the runs of {} only; those in other journals \
+             are not counted",
+            path.display()
+        ));
+    }
+    Ok(())
 }
 
 /// Returns the default journal file.

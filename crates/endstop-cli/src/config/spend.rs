@@ -11,9 +11,7 @@
 //! max_usd_per_day = 5.0
 //! ```
 
-use super::journal_path;
 use crate::failure::{Failure, Result};
-use crate::output;
 use crate::spend_args::project;
 use endstop::NanoUsd;
 use endstop::budget::SharedBudget;
@@ -22,13 +20,9 @@ use endstop::journal::{DayBudget, SqliteJournal};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The keys of the table; those of a project are the first two.
 const KEYS: [&str; 3] = ["max_usd_per_day", "max_tokens_per_day", "projects"];
-
-/// `true` once the note about other journals was shown. A server opens a budget for each agent.
-static NOTED: AtomicBool = AtomicBool::new(false);
 
 /// Ceilings per day. `None`: no ceiling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -172,14 +166,6 @@ impl SpendSettings {
         })?;
         let opened = budget.open(journal);
         let opened = opened.map_err(|error| Failure::usage(format!("[spend]: {error}")))?;
-        // A flag or a setting can name an empty journal, whose day has just begun.
-        if !journal_path::is_default(journal.path())? && !NOTED.swap(true, Ordering::Relaxed) {
-            output::note(&format!(
-                "endstop: [spend]: the ceilings per day count the runs of {} only; those in other journals \
-                 are not counted",
-                journal.path().display()
-            ));
-        }
         Ok(Some(opened))
     }
 

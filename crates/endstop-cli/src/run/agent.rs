@@ -1,7 +1,9 @@
 //! Builds the agent of a run from its settings.
 
 use crate::config::http;
+use crate::config::journal_path;
 use crate::config::settings::Settings;
+use crate::config::spend::SpendSettings;
 use crate::failure::{Failure, Result};
 use crate::run::approve::{AskOnTerminal, Questions};
 use crate::run::attach::Attached;
@@ -9,6 +11,7 @@ use crate::run::cassette::Cassette;
 use crate::run::servers::Servers;
 use endstop::Permission;
 use endstop::agent::{Agent, AgentBuilder};
+use endstop::budget::SharedBudget;
 use endstop::journal::SqliteJournal;
 use endstop::mcp::McpServer;
 use endstop::provider::Provider as _;
@@ -82,9 +85,8 @@ pub(crate) async fn built(
     // differ in the recorded bytes.
     let whole = settings.no_stream || cassette.recording().is_some_and(|played| !played.streamed());
     let mut builder = Agent::builder(provider).params(params).streaming(!whole);
-    if let Some(budget) =
-        settings.spend.budget(settings.project.as_deref(), settings.replay, journal)?
-    {
+    let (spend, project) = (&settings.spend, settings.project.as_deref());
+    if let Some(budget) = budget_of_day(spend, project, settings.replay, journal)? {
         builder = builder.shared_budget(budget);
     }
     let mut fallback_keys = KnownKeys::default();
@@ -251,4 +253,21 @@ pub(crate) fn runtime() -> Result<Runtime> {
         .enable_all()
         .build()
         .map_err(|error| Failure::fault(format!("could not start the async runtime: {error}")))
+}
+
+/// Opens the ceilings per day for a run.
+///
+/// # Errors
+/// As [`SpendSettings::budget`], or the user's own settings cannot be read.
+pub(crate) fn budget_of_day(
+    spend: &SpendSettings,
+    project: Option<&str>,
+    replay: bool,
+    journal: Option<&SqliteJournal>,
+) -> Result<Option<SharedBudget>> {
+    let budget = spend.budget(project, replay, journal)?;
+    if let (Some(_), false, Some(journal)) = (&budget, replay, journal) {
+        journal_path::note_ceilings_of(journal.path())?;
+    }
+    Ok(budget)
 }

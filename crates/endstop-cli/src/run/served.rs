@@ -5,7 +5,7 @@
 //! let built = agent.build(&plan)?;                                         // for each run
 //! ```
 
-use super::agent::{http_provider, with_settings, with_tools};
+use super::agent::{budget_of_day, http_provider, with_settings, with_tools};
 use super::servers::Servers;
 use crate::config::settings::Settings;
 use crate::failure::{Failure, Result};
@@ -127,7 +127,8 @@ impl ServedAgent {
             return Ok(budget.clone());
         }
         let settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let budget = settings.spend.budget(settings.project.as_deref(), false, Some(journal))?;
+        let budget =
+            budget_of_day(&settings.spend, settings.project.as_deref(), false, Some(journal))?;
         *today = Some((day, budget.clone()));
         Ok(budget)
     }

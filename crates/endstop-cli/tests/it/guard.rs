@@ -399,7 +399,7 @@ fn person_may_leave_a_program_without_a_call() {
     ] {
         assert!(shown.contains(part), "no {part:?} in {shown}");
     }
-    // Nobody sits in front of a program that only writes to a terminal, and a failure is one.
+    // No user sits in front of a program that only writes to a terminal, and a failure is one.
     for (script, expected) in [("true", 20), ("stty raw -echo; sleep 1; stty sane; exit 3", 3)] {
         let args = ["guard", "--max-turns", "2", "--", "sh", "-c", script];
         assert_eq!(Terminal::with(Cli::new(), args).finish().0, expected, "{script}");

@@ -19,7 +19,7 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// A folder for the file, its state, and the words of the error; an empty error is none.
+/// A folder for the file, its state, and the words of the error; an empty error means a success.
 type Case = (&'static str, fn(&Path), &'static str);
 
 /// Ways in which other users may have chosen `safe/file`.
@@ -56,11 +56,12 @@ const CASES: [Case; 10] = [
 ];
 
 /// Checks a command that reads `safe/file`, which `make` creates, in each of the cases. `good` is the
-/// status with a file of one's own.
+/// status with a file of the user.
+#[expect(clippy::print_stderr, reason = "the notice of a case that is skipped")]
 fn check(args: &[&str], make: impl Fn(&Path), more: &[(&str, &str)], good: impl Fn(Done, &str)) {
     for (what, change, expected) in CASES {
         if !is_root() && what.contains("another user") {
-            eprintln!("not root: skipped: {what}");
+            eprintln!("skipped: only root can create a file of another user: {what}");
             continue;
         }
         let cli = Cli::new();

@@ -27,13 +27,11 @@
 mod launch;
 mod outgoing;
 mod peer;
-mod quiet;
 mod signals;
 mod supervise;
 
 pub use launch::{PrivateFolder, launch};
 pub use outgoing::{Outgoing, OutgoingWarning};
 pub(crate) use peer::{PeerError, check_user};
-pub use quiet::{QUIET, QuietWarning, warn_if_quiet};
 pub use signals::{GuardSignal, Reaction, SignalRule, Signals};
 pub use supervise::{GRACE, Supervised, supervise};

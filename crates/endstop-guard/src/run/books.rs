@@ -49,7 +49,7 @@ impl Books {
     }
 
     /// Ends an admitted turn. Returns `false` if it was forgotten in the meantime.
-    pub(super) fn end_turn(&mut self, open: OpenTurn) -> bool {
+    pub(super) fn end_turn(&mut self, open: &OpenTurn) -> bool {
         let is_known = open.forgotten == self.forgotten;
         if is_known {
             self.in_flight = self.in_flight.saturating_sub(1);

@@ -24,6 +24,7 @@ mod observer;
 mod other;
 mod passing;
 mod pricing;
+mod quiet;
 #[cfg_attr(not(feature = "bedrock"), path = "unsigned.rs")]
 mod resign;
 mod runs;
@@ -39,5 +40,6 @@ pub use gate::{Gate, OnStart};
 pub use guarded::Counts;
 pub use journal::{JournalSettings, Records};
 pub use meter::{BUCKETS_MS, Meter, Tally};
+pub use quiet::{QUIET, QuietWarning, warn_if_quiet};
 pub use runs::{LiveRun, RunHandle};
 pub use settings::{MakePolicy, OnLimit, OtherCalls, Settings};

@@ -223,7 +223,7 @@ impl Thread {
         let (Some(entered), Some((own, open))) = (&mut self.turns, self.open.take()) else {
             return;
         };
-        if books.end_turn(open) && !is_refused {
+        if books.end_turn(&open) && !is_refused {
             let more = own.saturating_sub(*entered);
             *entered += more;
             books.add(&mut self.counted, &Spending { turns: more, ..Spending::default() });

@@ -118,7 +118,7 @@ pub(crate) fn regular(path: &Path, most: u64) -> io::Result<(Vec<u8>, Metadata)>
     Ok((bounded(file, most)?, metadata))
 }
 
-/// Like [`regular`], for a file that must be the user's own choice: it says what a program may do, or who may
+/// Like [`regular`], for a file that must be the user's own choice: it decides what a program may do, or who may
 /// use it.
 ///
 /// # Errors

@@ -6,11 +6,10 @@ use crate::proxy::support::{Conn, header, post, run};
 use endstop::budget::SharedBudget;
 use endstop_core::{Limits, NanoUsd, Termination, Watch};
 use endstop_guard::exchange::RunName;
-use endstop_guard::process::warn_if_quiet;
 use endstop_guard::proxy::{
     Decision, Gatekeeper as _, RequestBody, RequestHead, Upstream, UpstreamMap,
 };
-use endstop_guard::run::{Gate, OtherCalls, Settings};
+use endstop_guard::run::{Gate, OtherCalls, Settings, warn_if_quiet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -274,6 +273,7 @@ fn asked(method: http::Method, path: &str, body: &'static str) -> (Arc<RequestHe
     let head = RequestHead {
         method,
         target: format!("/run/quiet{path}").parse().expect("a target"),
+        base: None,
         version: http::Version::HTTP_11,
         headers: http::HeaderMap::new(),
         peer: ([127, 0, 0, 1], 9).into(),
@@ -296,12 +296,12 @@ fn only_model_calls_end_the_quiet() {
         (get.clone(), "/v1/models", "", free.clone(), false),
         (get, "/v1/messages", "", free.clone(), false),
         (post.clone(), "/v1/messages/count_tokens", CALL, free.clone(), false),
-        (post.clone(), "/v1/embeddings", CALL, free.clone(), false),
         (post.clone(), "/api/telemetry", "{}", free.clone(), false),
         (post.clone(), "/v1/messages/../x", CALL, free.clone(), false),
         (post.clone(), "/v1/messages", CALL, free.clone(), true),
         (post.clone(), "/v1/chat/completions", CALL, limited(ceiling.clone()), true),
-        // Calls that guard refuses or cannot read are calls.
+        // Embeddings cost as well, and calls that guard refuses or cannot read are calls.
+        (post.clone(), "/v1/embeddings", CALL, free.clone(), true),
         (post.clone(), "/v1/chat/completions", CALL, unpriced, true),
         (post.clone(), "/v1/responses", "not JSON", free, true),
         (post, "/v1/responses", "not JSON", limited(ceiling), true),

@@ -82,6 +82,7 @@ fn credentials_of_request_are_found() {
     let head = |target: &str, headers: &[(&'static str, &str)]| RequestHead {
         method: http::Method::POST,
         target: http::Uri::try_from(target).expect("a target"),
+        base: None,
         version: http::Version::HTTP_11,
         headers: headers
             .iter()

@@ -2,14 +2,14 @@
 //!
 //! ```no_run
 //! # async fn guarded(run: endstop_guard::run::RunHandle) {
-//! use endstop_guard::process::{QUIET, warn_if_quiet};
+//! use endstop_guard::run::{QUIET, warn_if_quiet};
 //! if let Some(warning) = warn_if_quiet(&run, QUIET).await {
 //!     eprintln!("{warning}");
 //! }
 //! # }
 //! ```
 
-use crate::run::RunHandle;
+use super::runs::RunHandle;
 use std::fmt;
 use std::time::Duration;
 
