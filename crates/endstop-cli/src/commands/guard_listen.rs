@@ -15,7 +15,8 @@ use crate::run::signals::{Signals, StopSignal};
 use crate::visible::visible;
 use endstop::Outcome;
 use endstop::agent::GuestJournal;
-use endstop::journal::SqliteJournal;
+use endstop::journal::{JournalError, SqliteJournal};
+use endstop_guard::exchange::Threads;
 use endstop_guard::proxy::{Access, Proxy, ProxyOptions};
 use endstop_guard::run::{GuardEvent, JournalSettings, Records, RunHandle};
 use endstop_guard::standing::{
@@ -31,7 +32,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 
 /// Interval at which idle runs are looked for and the day's spending is stored.
 const TICK: Duration = Duration::from_secs(1);
@@ -191,7 +192,13 @@ async fn serve(
     let (started, runs) = mpsc::unbounded_channel();
     let refusals = AtomicU64::new(0);
     let watcher = Arc::new(move |event| told(event, &started, &refusals));
-    let standing = Standing::new(file.tokens, file.profiles, &file.upstreams, salt(), watcher);
+    let salt = kept_salt(journal.as_ref())?;
+    let standing = Standing::new(file.tokens, file.profiles, &file.upstreams, salt, watcher);
+    if let Some(journal) = &journal {
+        for (profile, gate) in standing.gates() {
+            gate.restore(&journal.kept(&responses_of(profile)).map_err(unreadable)?);
+        }
+    }
     let keeper = Keeper::new(standing.clone(), file.idle_after, state, Day::now());
     let signals = Signals::listen()?;
     let mut servers = JoinSet::new();
@@ -207,8 +214,10 @@ async fn serve(
     });
     let _control = Control::open(Arc::new(standing.clone()));
     announce(local, metrics, json);
+    let keeping = JoinSet::new();
     let pruning = Pruning { journal, last: None };
-    let mut watch = Watch { standing, keeper, signals, runs, ended: JoinSet::new(), pruning, json };
+    let ended = JoinSet::new();
+    let mut watch = Watch { standing, keeper, signals, runs, ended, pruning, keeping, json };
     let heard = watch.until_signal().await;
     drop(stop);
     watch.finish().await;
@@ -216,6 +225,44 @@ async fn serve(
     let _ = servers.join_next().await;
     servers.abort_all();
     Ok(if heard == StopSignal::Interrupt { 130 } else { 143 })
+}
+
+/// Returns the problem of a write to the journal.
+fn not_kept(
+    done: std::result::Result<std::result::Result<(), JournalError>, JoinError>,
+) -> Option<String> {
+    let problem = done
+        .map_err(|error| error.to_string())
+        .and_then(|done| done.map_err(|error| error.to_string()));
+    Some(format!("conversations cannot be continued after a restart: {}", problem.err()?))
+}
+
+/// The owner of the responses of a profile in the journal.
+fn responses_of(profile: &str) -> String {
+    format!("guard responses {profile}")
+}
+
+fn unreadable(error: JournalError) -> Failure {
+    Failure::fault(&error.to_string())
+}
+
+/// Returns the salt of the journal, so that what an earlier process has kept is known, or a new one.
+fn kept_salt(journal: Option<&SqliteJournal>) -> Result<[u8; 16]> {
+    const OWNER: &str = "guard";
+    let Some(journal) = journal else { return Ok(salt()) };
+    let known = || -> Result<Option<[u8; 16]>> {
+        let kept = journal.kept(OWNER).map_err(unreadable)?;
+        let hex = kept.iter().find(|(name, _)| name == "salt").map(|(_, value)| value);
+        let number = hex.and_then(|hex| u128::from_str_radix(hex, 16).ok());
+        Ok(number.map(u128::to_be_bytes))
+    };
+    if let Some(known) = known()? {
+        return Ok(known);
+    }
+    let new = format!("{:032x}", u128::from_be_bytes(salt()));
+    journal.keep(OWNER, &[("salt".to_owned(), new)], 1).map_err(unreadable)?;
+    // Of two processes that begin at once, the last one has set it.
+    Ok(known()?.unwrap_or_else(salt))
 }
 
 fn announce(local: SocketAddr, metrics: Option<SocketAddr>, json: bool) {
@@ -244,6 +291,8 @@ struct Watch {
     runs: mpsc::UnboundedReceiver<(Arc<str>, RunHandle)>,
     ended: JoinSet<Ended>,
     pruning: Pruning,
+    /// Writes the ids of responses to the journal.
+    keeping: JoinSet<std::result::Result<(), JournalError>>,
     json: bool,
 }
 
@@ -278,7 +327,10 @@ impl Watch {
                 Some(ended) = self.ended.join_next() => self.report(ended.ok()),
                 _ = tick.tick() => {
                     self.pruning.tick();
-                    let problem = self.keeper.tick(Day::now()).err();
+                    let not_kept = self.keeping.try_join_next().and_then(not_kept);
+                    self.keep();
+                    let problem = self.keeper.tick(Day::now()).err().map(|error| error.to_string());
+                    let problem = problem.or(not_kept);
                     // Once, and again only after it had worked in between.
                     if let Some(problem) = problem.as_ref().filter(|_| !failed) {
                         output::note(&format!("⚠ endstop guard: {problem}"));
@@ -305,6 +357,38 @@ impl Watch {
         if let Err(problem) = self.keeper.store() {
             output::note(&format!("⚠ endstop guard: {problem}"));
         }
+        // The write that is under way, and then what was learned since.
+        loop {
+            while let Some(done) = self.keeping.join_next().await {
+                if let Some(problem) = not_kept(done) {
+                    output::note(&format!("⚠ endstop guard: {problem}"));
+                }
+            }
+            if !self.keep() {
+                break;
+            }
+        }
+    }
+
+    /// Begins to write what was learned to the journal, unless it is still being written. `false` if there is
+    /// nothing to write.
+    fn keep(&mut self) -> bool {
+        let Some(journal) = self.pruning.journal.clone().filter(|_| self.keeping.is_empty()) else {
+            return false;
+        };
+        let learned = self.standing.gates();
+        let learned = learned.map(|(name, gate)| (responses_of(name), gate.take_learned()));
+        let learned: Vec<_> = learned.filter(|(_, values)| !values.is_empty()).collect();
+        if learned.is_empty() {
+            return false;
+        }
+        self.keeping.spawn_blocking(move || {
+            let keep = |(owner, values): &(String, Vec<_>)| {
+                journal.keep(owner, values, Threads::MOST_RESPONSES)
+            };
+            learned.iter().try_for_each(keep)
+        });
+        true
     }
 
     fn started(&mut self, (profile, run): (Arc<str>, RunHandle)) {

@@ -41,11 +41,15 @@ impl Listening {
     }
 
     fn turn(&self, run: &str, turn: usize, headers: &str) -> (u16, String) {
-        let body = request(turn).to_string();
+        self.post(&format!("/run/{run}/v1/chat/completions"), &request(turn), headers)
+    }
+
+    fn post(&self, path: &str, body: &Value, headers: &str) -> (u16, String) {
+        let body = body.to_string();
         let mut stream = TcpStream::connect(&self.address).unwrap();
         write!(
             stream,
-            "POST /run/{run}/v1/chat/completions HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\
+            "POST {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\
              content-length: {}\r\n{headers}\r\n{body}",
             self.address,
             body.len()
@@ -81,6 +85,45 @@ fn server() -> endstop::testkit::Server {
 
 fn file(server: &endstop::testkit::Server, more: &str) -> String {
     format!("[upstream]\nopenai = \"{}\"\n{more}", server.base_url())
+}
+
+/// The ids of responses are in the journal, so that a conversation which the provider stores continues after a
+/// restart. Those of another run, or that no proxy has seen, are refused.
+#[test]
+fn stored_conversation_continues_after_a_restart() {
+    let (cli, server) = (Cli::new(), server());
+    let file = file(&server, "[profile.default]\nlimits = { max_turns = 20 }\n");
+    let tools = json!([{"type": "function", "name": "bash", "parameters": {}}]);
+    let ask = |proxy: &Listening, run: &str, previous: Option<&str>| {
+        let body =
+            json!({"model": "m", "input": "Go.", "tools": tools, "previous_response_id": previous});
+        let (status, answer) = proxy.post(&format!("/run/{run}/v1/responses"), &body, "");
+        // The body may be chunked.
+        let body = &answer[answer.find('{').unwrap()..=answer.rfind('}').unwrap()];
+        let body: Value = serde_json::from_str(body).unwrap();
+        (status, body["id"].as_str().map(str::to_owned))
+    };
+    let proxy = Listening::start(&cli, &file);
+    let (status, id) = ask(&proxy, "a", None);
+    assert_eq!(status, 200);
+    let first = id.unwrap();
+    let (status, id) = ask(&proxy, "a", Some(&first));
+    assert_eq!(status, 200);
+    let second = id.unwrap();
+    proxy.stop(Signal::TERM);
+    // A proxy that is killed has kept what it learned until a second before.
+    for signal in [Signal::TERM, Signal::KILL] {
+        let proxy = Listening::start(&cli, &file);
+        for (run, previous, status) in [
+            ("a", second.as_str(), 200),
+            ("a", &first, 200),
+            ("b", &second, 400),
+            ("a", "resp_unseen", 400),
+        ] {
+            assert_eq!(ask(&proxy, run, Some(previous)).0, status, "{run} {previous}");
+        }
+        proxy.stop(signal);
+    }
 }
 
 #[test]

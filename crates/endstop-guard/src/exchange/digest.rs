@@ -31,6 +31,13 @@ impl Fingerprint {
     pub(super) fn as_bytes(&self) -> &[u8] {
         &self.0
     }
+
+    /// Reads the form that `Display` writes.
+    pub(super) fn parse(text: &str) -> Option<Fingerprint> {
+        let is_hex = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let number = u128::from_str_radix(text, 16).ok().filter(|_| is_hex)?;
+        Some(Fingerprint(number.to_be_bytes()))
+    }
 }
 
 impl fmt::Display for Fingerprint {

@@ -81,6 +81,16 @@ impl Gate {
         *settings = Arc::new(new);
     }
 
+    /// Puts back the responses that an earlier process has learned; see [`Threads::restore`].
+    pub fn restore(&self, kept: &[(String, String)]) {
+        lock(&self.threads).restore(kept);
+    }
+
+    /// Takes the responses that were learned since the last call; see [`Threads::take_learned`].
+    pub fn take_learned(&self) -> Vec<(String, String)> {
+        lock(&self.threads).take_learned()
+    }
+
     /// Forgets a run: the next call with its name starts another one.
     pub fn forget(&self, handle: &RunHandle) {
         let key = handle.key();

@@ -105,6 +105,12 @@ impl Standing {
         Standing(Arc::new(Inner { tokens, profiles, gates, budgets, watcher, unauthorised }))
     }
 
+    /// The gates with the names of their profiles, for what outlives a process: the responses that requests can
+    /// continue.
+    pub fn gates(&self) -> impl Iterator<Item = (&str, &Gate)> {
+        self.0.profiles.iter().map(|profile| profile.name.as_str()).zip(&self.0.gates)
+    }
+
     /// The runs of every profile, with its name.
     pub fn runs(&self) -> Vec<(&str, RunHandle)> {
         let all = self.0.profiles.iter().zip(&self.0.gates);

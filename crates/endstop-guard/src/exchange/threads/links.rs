@@ -1,16 +1,18 @@
 //! Ids and prompts in responses, with the thread that received them.
 
 use super::opening::{prompt, scoped};
-use super::seat::Seat;
+use super::seat::{RunKey, RunSource, Seat, ThreadId};
 use crate::exchange::bounded_map::BoundedMap;
 use crate::exchange::digest::{Fingerprint, Salt};
+use crate::exchange::run_name::RunName;
 use endstop_core::{ModelTurn, ToolCall, bounded_json};
 use serde_json::{Map, Value};
+use std::collections::BTreeSet;
 
 /// The most call ids.
 const CALLS: usize = 65_536;
 /// The most response ids. The one that was used least recently goes.
-const RESPONSES: usize = 100_000;
+pub(super) const RESPONSES: usize = 100_000;
 /// The most prompts.
 const PROMPTS: usize = 32_768;
 /// The shortest prompt for a sub-agent, in bytes. Shorter strings are options such as `general`.
@@ -30,9 +32,30 @@ pub(super) struct Continued {
     pub(super) is_turn: bool,
 }
 
+impl Continued {
+    /// The members as text, in the order of the fields. None of them has a space.
+    fn write(&self) -> String {
+        let Continued { seat: Seat { run, thread, scope }, bytes, is_turn } = self;
+        format!("{} {} {thread} {scope} {bytes} {is_turn}", run.source().as_str(), run.id())
+    }
+
+    fn read(text: &str) -> Option<Continued> {
+        let mut words = text.split(' ');
+        let mut word = || words.next();
+        let source = RunSource::named(word()?)?;
+        let run = RunKey::new(source, RunName::new(word()?).ok()?.as_str());
+        let thread = ThreadId::read(word()?)?;
+        let scope = Fingerprint::parse(word()?)?;
+        let (bytes, is_turn) = (word()?.parse().ok()?, word()?.parse().ok()?);
+        Some(Continued { seat: Seat { run, thread, scope }, bytes, is_turn })
+    }
+}
+
 /// The three tables.
 pub(super) struct Links {
     salt: Salt,
+    /// The responses that were learned since they were last taken, if somebody keeps them.
+    learned: Option<BTreeSet<Fingerprint>>,
     calls: BoundedMap<Fingerprint, Seat>,
     responses: BoundedMap<Fingerprint, Continued>,
     prompts: BoundedMap<Fingerprint, Seat>,
@@ -42,6 +65,7 @@ impl Links {
     pub(super) fn new(salt: Salt) -> Links {
         Links {
             salt,
+            learned: None,
             calls: BoundedMap::new(CALLS),
             responses: BoundedMap::new(RESPONSES),
             prompts: BoundedMap::new(PROMPTS),
@@ -88,6 +112,28 @@ impl Links {
     pub(super) fn learn_id(&mut self, seat: &Seat, id: &str, bytes: u64, is_turn: bool) {
         let key = self.key("response", seat.scope, id);
         self.responses.put(key, Continued { seat: seat.clone(), bytes, is_turn });
+        if let Some(learned) = self.learned.as_mut().filter(|learned| learned.len() < RESPONSES) {
+            learned.insert(key);
+        }
+    }
+
+    /// Puts back responses that an earlier process has learned, and begins to note new ones. What cannot be read
+    /// is left out: its response is not known.
+    pub(super) fn restore(&mut self, kept: &[(String, String)]) {
+        self.learned.get_or_insert_default();
+        for (key, value) in kept {
+            if let (Some(key), Some(value)) = (Fingerprint::parse(key), Continued::read(value)) {
+                self.responses.put(key, value);
+            }
+        }
+    }
+
+    /// Takes the responses that were learned, as [`restore`](Links::restore) reads them.
+    pub(super) fn take_learned(&mut self) -> Vec<(String, String)> {
+        let Some(learned) = self.learned.as_mut().map(std::mem::take) else { return Vec::new() };
+        let known = learned.into_iter();
+        let entry = |key| Some((format!("{key}"), self.responses.peek(&key)?.write()));
+        known.filter_map(entry).collect()
     }
 
     /// Learns the calls of a turn.

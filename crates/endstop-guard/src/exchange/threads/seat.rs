@@ -19,6 +19,25 @@ pub enum RunSource {
     Key,
 }
 
+impl RunSource {
+    const ALL: [RunSource; 4] =
+        [RunSource::Prefix, RunSource::Header, RunSource::Session, RunSource::Key];
+
+    /// The name of the source.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            RunSource::Prefix => "prefix",
+            RunSource::Header => "header",
+            RunSource::Session => "session",
+            RunSource::Key => "key",
+        }
+    }
+
+    pub(super) fn named(name: &str) -> Option<RunSource> {
+        RunSource::ALL.into_iter().find(|source| source.as_str() == name)
+    }
+}
+
 /// Identifies a run. The id has the characters of a [`RunName`](crate::exchange::RunName), whatever
 /// the client sent.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -61,6 +80,14 @@ pub struct ThreadId(Arc<str>);
 impl ThreadId {
     pub(super) fn new(kind: &str, id: &impl fmt::Display) -> ThreadId {
         ThreadId(format!("{kind}-{id}").into())
+    }
+
+    /// Reads the form that `Display` writes.
+    pub(super) fn read(text: &str) -> Option<ThreadId> {
+        let is_id = !text.is_empty()
+            && text.len() <= 256
+            && text.bytes().all(|byte| byte.is_ascii_graphic());
+        is_id.then(|| ThreadId(text.into()))
     }
 
     /// The id, for example `agent-a74a1c87878960a3b`.

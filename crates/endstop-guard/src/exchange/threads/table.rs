@@ -1,7 +1,7 @@
 //! Places requests in runs, threads and turns, and learns from responses.
 
 use super::explicit::named;
-use super::links::Links;
+use super::links::{Links, RESPONSES};
 use super::marks::Marks;
 use super::opening::{
     Opening, Openings, asks_for_summary, first_of_user, message_print, newest_results, scoped,
@@ -49,6 +49,9 @@ struct Found {
 }
 
 impl Threads {
+    /// The most responses that are known by their ids.
+    pub const MOST_RESPONSES: usize = RESPONSES;
+
     /// Creates a table. The salt must be random, and the one that the [`ClientFacts`] are read with.
     pub fn new(salt: Salt) -> Threads {
         Threads::with_capacity(salt, MOST)
@@ -180,6 +183,18 @@ impl Threads {
         }
         // A summary can be continued by id too, so every response is learned.
         self.links.learn_response(seat, turn, prompt_bytes, kind.is_turn());
+    }
+
+    /// Puts back the responses that an earlier process with the same salt has [taken](Threads::take_learned), so
+    /// that requests can continue them, and begins to note new ones.
+    pub fn restore(&mut self, kept: &[(String, String)]) {
+        self.links.restore(kept);
+    }
+
+    /// Takes the responses that were learned since the last call, as pairs of a name and a value. They have no
+    /// ids and no texts of clients, but fingerprints. Empty before [`restore`](Threads::restore).
+    pub fn take_learned(&mut self) -> Vec<(String, String)> {
+        self.links.take_learned()
     }
 
     /// Learns the id of a response that the provider still works on.

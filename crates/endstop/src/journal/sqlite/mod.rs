@@ -20,6 +20,7 @@ mod file;
 mod hardening;
 mod header;
 mod journal;
+mod kept;
 mod log;
 mod parked;
 mod parked_rows;
