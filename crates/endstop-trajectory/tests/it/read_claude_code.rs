@@ -423,6 +423,7 @@ fn constant_ids_do_not_merge_turns() {
         (&constant, "AArrAArrz", 3),
         (&no_reasons(constant), "AArrAArrz", 3),
         (&no_reasons(not_linked(constant)), "AAAarrrrAz", 2),
+        (&no_reasons(constant), "AArarrz", 2),
         // Another request is another response, whatever stands between.
         (&Session { request: |nth| Some(nth.to_string()), ..no_reasons(anthropic) }, "ArAr", 2),
         (&Session { request: |nth| Some(nth.to_string()), ..no_reasons(constant) }, "AAA", 3),
@@ -457,4 +458,21 @@ fn blocks_between_results_are_one_turn() {
     ] {
         assert_eq!(session.turns(records), turns, "{records}");
     }
+}
+
+/// A result on a side branch, and a hook between two blocks of one response, which the links show.
+#[test]
+fn links_lead_over_other_records() {
+    let file = lines(&[
+        record("user", "u1", None, asked("go")),
+        record("assistant", "a1", Some("u1"), said("m", calls("c1"), Some("tool_use"))),
+        record("user", "r1", Some("a1"), gave("c1")),
+        json!({"type": "progress", "uuid": "x", "parentUuid": "a1", "sessionId": "s", "data": {}}),
+        record("assistant", "a2", Some("x"), said("m", calls("c2"), Some("tool_use"))),
+        record("user", "r2", Some("a2"), gave("c2")),
+        json!({"type": "system", "uuid": "y", "parentUuid": "r2", "sessionId": "s", "subtype": "y"}),
+        record("assistant", "a3", Some("y"), said("m", says("done"), Some("end_turn"))),
+    ]);
+    let read = read("claude-code", &file);
+    assert_eq!(counts(read.only()), (3, 2, 2, 2, 0));
 }
