@@ -27,7 +27,7 @@ use endstop::core::limits::{TABLE, parse_duration};
 use endstop::core::{Decision, GuestMode, LimitValue, RuleHit, TerminationPolicy};
 use endstop::journal::SqliteJournal;
 use endstop::{Limits, Outcome, Termination};
-use endstop_guard::clients::{DiskFiles, Request, Wiring, wire};
+use endstop_guard::clients::{DiskFiles, Request, Source, Wiring, wire};
 use endstop_guard::exchange::RunName;
 use endstop_guard::process::{GRACE, PrivateFolder, Signals, Supervised, launch, supervise};
 use endstop_guard::proxy::{Access, Proxy, ProxyOptions, SecretPath, Upstream, UpstreamMap};
@@ -252,6 +252,13 @@ async fn guarded(
     let address = format!("http://{address}{}", path.as_str());
     let wiring = wired(args, &environment, &address, &private, lines)?;
     let must_call = must_call && !wiring.makes_no_run;
+    let unguarded = wiring.warnings.iter().find(|warning| warning.is_unguarded());
+    if let Some(warning) = unguarded.filter(|_| must_call) {
+        return Err(Failure::usage(format!(
+            "{warning}. It is not started, because the limits would hold for none of its calls; \
+             --allow-no-calls starts it nevertheless"
+        )));
+    }
     settings.is_agent = wiring.is_agent;
     // All users can read the arguments of a program. With sudo, the program is that of another one.
     let is_visible = wiring.has_in_arguments(path.secret()) && !wiring.changes_user;
@@ -365,18 +372,25 @@ fn not_started(args: &GuardArgs, error: &std::io::Error) -> Failure {
     Failure { message: format!("`{name}` could not be started: {problem}"), status }
 }
 
-/// Returns the upstream of each format.
+fn upstream(base: &str, source: &Source) -> Result<Upstream> {
+    Upstream::parse(base).map_err(|error| Failure::usage(format!("{source}: {error}")))
+}
+
+/// Returns the upstream of each format and service.
 fn upstreams(wiring: &Wiring) -> Result<UpstreamMap> {
     let mut map: Option<UpstreamMap> = None;
     for (format, base, source) in &wiring.upstreams {
-        let upstream =
-            Upstream::parse(base).map_err(|error| Failure::usage(format!("{source}: {error}")))?;
+        let upstream = upstream(base, source)?;
         map = Some(match map {
             None => UpstreamMap::new(upstream.clone()).with(*format, upstream),
             Some(map) => map.with(*format, upstream),
         });
     }
-    map.ok_or_else(|| Failure::fault("no upstream is known"))
+    let mut map = map.ok_or_else(|| Failure::fault("no upstream is known"))?;
+    for (prefix, base, source) in &wiring.services {
+        map = map.below(prefix, upstream(base, source)?);
+    }
+    Ok(map)
 }
 
 fn told(event: &GuardEvent, notes: &GuardNotes) {

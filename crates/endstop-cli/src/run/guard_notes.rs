@@ -25,7 +25,7 @@ pub(crate) struct GuardNotes(Arc<State>);
 
 struct State {
     kept: Mutex<Kept>,
-    /// `true` if guard started on a terminal that reads lines. Otherwise its state does not tell about the program.
+    /// `true` if guard started on a terminal that reads lines. Otherwise its state is not due to the program.
     is_watched: bool,
     /// `true` once the program has read single keys.
     was_taken: AtomicBool,

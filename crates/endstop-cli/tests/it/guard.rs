@@ -29,6 +29,9 @@ const TITLED: &str = "with a title";
 /// The client that makes requests, but no model call.
 const PROBES: &str = "probes";
 
+/// The client that first tries which models there are, each with a call for one token.
+const TESTS_MODELS: &str = "tests models";
+
 /// The client that forces one call and takes its arguments for the answer.
 const EXTRACTS: &str = "extract";
 
@@ -58,6 +61,13 @@ fn scripted_client() {
         tested.unwrap();
         post(&format!("{base}/embeddings"), &json!({"model": "e", "input": "x"}));
         exit(0);
+    }
+    if tool == TESTS_MODELS {
+        let body =
+            json!({"model": "gpt-4o", "max_tokens": 1, "stream": true, "messages": messages});
+        for _ in 0..5 {
+            post(&url, &body);
+        }
     }
     if tool == TITLED {
         post(&url, &json!({"model": "gpt-4o", "stream": true, "messages": messages})).unwrap();
@@ -376,6 +386,140 @@ fn invocation_that_makes_no_run_needs_no_call() {
 }
 
 #[test]
+fn program_that_cannot_be_guarded_is_not_started_under_limits() {
+    use std::os::unix::fs::PermissionsExt;
+    let cli = Cli::new();
+    for name in ["claude", "cursor-agent", "gemini", "codex", "opencode", "qwen"] {
+        let file = cli.write(name, "#!/bin/sh\ntouch started\n");
+        std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let run = |limits: &[&str], program: &[&str], variables: &[(&str, &str)]| {
+        let mut command =
+            cli.command([&["guard", "--journal", "off"], limits, &["--"], program].concat());
+        command.env("HOME", cli.path("home")).envs(variables.iter().copied());
+        let done = Started::new(command, "").finish();
+        let started = std::fs::remove_file(cli.path("started")).is_ok();
+        (done, started)
+    };
+    let limits = ["--max-turns", "2"];
+    let vertex = ("CLAUDE_CODE_USE_VERTEX", "1");
+    for (program, variables, problem) in [
+        (&["./cursor-agent", "-p", "task"][..], &[][..], "Cursor calls its own service"),
+        (&["./claude", "-p", "task"], &[("CLAUDE_CODE_USE_MANTLE", "1")], "Bedrock's Mantle"),
+        (
+            &["./claude", "-p", "task"],
+            &[("CLAUDE_CODE_USE_BEDROCK", "1")],
+            "keys to sign them again",
+        ),
+        (&["./claude", "-p", "task"], &[vertex], "the region of Vertex AI"),
+        (
+            &["./claude", "-p", "task"],
+            &[("CLAUDE_CODE_USE_FOUNDRY", "1")],
+            "the address of Foundry",
+        ),
+        (&["./codex", "exec", "--oss", "task"], &[], "its server is on this machine"),
+        (&["./opencode", "run", "-m", "groq/m", "task"], &[], "the provider `groq`"),
+        (
+            &["./gemini", "-p", "x"],
+            &[("GOOGLE_GENAI_USE_VERTEXAI", "true")],
+            "Gemini CLI on Vertex",
+        ),
+        (&["./qwen", "--auth-type", "qwen-oauth", "-p", "x"], &[], "Qwen login"),
+    ] {
+        let (done, started) = run(&limits, program, variables);
+        assert!(!started, "{done:#?}");
+        let done = done.exits(2).notes(&[problem, "--allow-no-calls starts it nevertheless"]);
+        assert!(!done.stderr.contains("── stopped"), "{done:#?}");
+        // It is started if that was asked for, without limits that only calls meet, and for a login.
+        let allowed = [&limits[..], &["--allow-no-calls"]].concat();
+        for limits in [&allowed[..], &[], &["--timeout", "1h"]] {
+            let (done, started) = run(limits, program, variables);
+            assert!(started, "{limits:?}: {done:#?}");
+            done.exits(0).notes(&[problem]);
+        }
+        let (done, started) = run(&limits, &[program[0], "--version"], variables);
+        assert!(started, "{done:#?}");
+        done.exits(0);
+    }
+    // What merely lies in the environment selects nothing.
+    for (program, variables) in [
+        (&["./claude", "-p", "task"][..], &[("ANTHROPIC_FOUNDRY_API_KEY", "k")][..]),
+        (&["./claude", "-p", "task"], &[("CLAUDE_CODE_USE_MANTLE", "0")]),
+        (&["./claude", "-p", "task"], &[vertex, ("CLOUD_ML_REGION", "global")]),
+        (&["./gemini", "-p", "task"], &[("GOOGLE_API_KEY", "k")]),
+        (&["./qwen", "-p", "task"], &[]),
+    ] {
+        let (done, started) = run(&limits, program, variables);
+        assert!(started, "{done:#?}");
+        done.exits(20);
+    }
+}
+
+/// Claude Code on Bedrock sends such calls under the name of its library.
+#[test]
+fn calls_before_the_first_turn_of_a_known_program_are_no_turns() {
+    use std::os::unix::fs::PermissionsExt;
+    // In a program that is not known, each of them is a turn. One of aider is.
+    for (program, auxiliary, requests, tokens) in
+        [("claude", 5, 7, 45), ("codex", 5, 7, 45), ("agent", 3, 2, 2), ("aider", 3, 2, 2)]
+    {
+        let server = answering(|request| match &request.body["tools"] {
+            Value::Null => Reply::turn(request, &Turn::text("x").usage(10, 1)),
+            _ => step(request),
+        });
+        let cli = Cli::new();
+        let script = format!("#!/bin/sh\nexec \"$PROGRAM\" {}\n", ONLY_CLIENT.join(" "));
+        let file = cli.write(program, script);
+        std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let name = format!("./{program}");
+        let limits = ["--json", "guard", "--max-turns", "2", "--price", "in=1,out=1", "--", &name];
+        let mut command = cli.command(limits);
+        command
+            .env("OPENAI_BASE_URL", server.base_url())
+            .env("PROGRAM", std::env::current_exe().unwrap())
+            .env(CLIENT, TESTS_MODELS);
+        let done = Started::new(command, "").finish();
+        let outcome = outcome(&done);
+        assert_eq!(outcome["termination"], "error_max_turns", "{program}: {outcome:#}");
+        assert_eq!(outcome["turns"], 2, "{program}");
+        assert_eq!(outcome["agent"]["auxiliary_calls"], auxiliary, "{program}");
+        assert_eq!(server.requests().len(), requests, "{program}");
+        assert_eq!(outcome["usage"]["output_tokens"], tokens, "their cost counts: {program}");
+    }
+}
+
+#[test]
+fn service_of_a_client_is_guarded_below_its_prefix() {
+    use std::os::unix::fs::PermissionsExt;
+    for (switch, address) in [
+        ("CLAUDE_CODE_USE_FOUNDRY", "ANTHROPIC_FOUNDRY_BASE_URL"),
+        ("CLAUDE_CODE_USE_VERTEX", "ANTHROPIC_VERTEX_BASE_URL"),
+    ] {
+        let server = answering(step);
+        let cli = Cli::new();
+        let script = format!(
+            "#!/bin/sh\nOPENAI_BASE_URL=\"${address}\" exec \"$PROGRAM\" {}\n",
+            ONLY_CLIENT.join(" ")
+        );
+        let file = cli.write("claude", script);
+        std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let mut command = cli.command(["--json", "guard", "--max-turns", "2", "--", "./claude"]);
+        command
+            .env(switch, "1")
+            .env(address, server.base_url())
+            .env("ANTHROPIC_FOUNDRY_RESOURCE", "acme")
+            .env("PROGRAM", std::env::current_exe().unwrap())
+            .env(CLIENT, "a result");
+        let done = Started::new(command, "").finish();
+        assert_eq!(outcome(&done)["termination"], "error_max_turns", "{done:#?}");
+        let paths: Vec<_> = server.requests().iter().map(|request| request.path.clone()).collect();
+        assert_eq!(paths.len(), 2, "{paths:?}");
+        assert!(paths.iter().all(|path| path.starts_with("/v1/chat/completions")), "{paths:?}");
+        done.exits(20);
+    }
+}
+
+#[test]
 fn requests_that_no_limit_counts_are_no_calls() {
     let server = answering(|_| Reply::new(200, "application/json", "{}"));
     let cli = Cli::new();
@@ -399,7 +543,7 @@ fn person_may_leave_a_program_without_a_call() {
     ] {
         assert!(shown.contains(part), "no {part:?} in {shown}");
     }
-    // No user sits in front of a program that only writes to a terminal, and a failure is one.
+    // No person sits in front of a program that only writes to a terminal, and a failure is one.
     for (script, expected) in [("true", 20), ("stty raw -echo; sleep 1; stty sane; exit 3", 3)] {
         let args = ["guard", "--max-turns", "2", "--", "sh", "-c", script];
         assert_eq!(Terminal::with(Cli::new(), args).finish().0, expected, "{script}");

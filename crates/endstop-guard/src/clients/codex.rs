@@ -51,20 +51,28 @@ pub(super) fn wire(plan: &mut Plan<'_>) {
     };
     let provider = setting("model_provider").map_or_else(|| "openai".to_owned(), |(name, _)| name);
     let mut add = Vec::new();
-    if provider == "openai" {
+    if LOCAL.contains(&provider.as_str()) || options.local {
+        // Its calls cost nothing, and its port is not in the configuration.
+        let problem = "its server is on this machine and has no cost";
+        plan.warn(Warning::ProviderOutside {
+            provider: provider.clone(),
+            problem,
+            is_chosen: true,
+        });
+    } else if provider == "openai" {
         if let Some((base, by_option)) = setting(BASE_URL) {
             plan.upstream(&[OpenAiResponses], &base, source(by_option, BASE_URL));
         } else {
             built_in(plan, folder.as_ref());
         }
         add.push(format!("{BASE_URL}=\"{}\"", plan.url("/v1")));
-    } else if LOCAL.contains(&provider.as_str()) || options.local {
-        // Its calls cost nothing, and its port is not in the configuration.
-        let problem = "its server is on this machine and has no cost";
-        plan.warn(Warning::ProviderOutside { provider: provider.clone(), problem });
     } else if !is_bare(&provider) {
         let problem = "its name has characters that the option -c does not take";
-        plan.warn(Warning::ProviderOutside { provider: provider.clone(), problem });
+        plan.warn(Warning::ProviderOutside {
+            provider: provider.clone(),
+            problem,
+            is_chosen: true,
+        });
     } else {
         let key = format!("model_providers.{provider}.base_url");
         let path = ["model_providers", &provider, "base_url"];

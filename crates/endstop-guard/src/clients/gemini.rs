@@ -46,11 +46,19 @@ pub(super) fn wire(plan: &mut Plan<'_>) {
 
     let key = plan.var("GEMINI_API_KEY").is_some()
         || in_file.as_ref().is_some_and(|file| parse::dotenv(file, "GEMINI_API_KEY").is_some());
-    match selected.as_deref() {
-        Some("vertex-ai") => return plan.warn(Warning::Unguardable(Unguardable::Vertex)),
+    // Without a selected login, its variables choose one, and are stronger than a key.
+    let is_on = |name: &str| plan.var(name).is_some_and(|value| value == "true");
+    let by_variable = match selected {
+        None if is_on("GOOGLE_GENAI_USE_GCA") => Some("oauth-personal".to_owned()),
+        None if is_on("GOOGLE_GENAI_USE_VERTEXAI") => Some("vertex-ai".to_owned()),
+        _ => None,
+    };
+    match selected.or(by_variable).as_deref() {
+        Some("vertex-ai") => return plan.warn(Warning::Unguardable(Unguardable::GeminiOnVertex)),
         // The settings are enough as they are.
         Some(BY_KEY) => return,
         None | Some("gateway") if key => {}
+        None => return plan.warn(Warning::Unguardable(Unguardable::GeminiWithoutKey)),
         // Another login bills another account, so it is the user who must change it.
         _ => return plan.warn(Warning::Unguardable(Unguardable::GoogleLogin)),
     }

@@ -84,7 +84,7 @@ fn custom(
         .collect();
     names.sort_unstable();
     names.dedup();
-    for name in names {
+    for name in &names {
         let found = layers.iter().rev().find_map(|(l, source)| Some((base(l, name)?, source)));
         let package = layers.iter().rev().find_map(|(l, _)| text(l, &["provider", name, "npm"]));
         // opencode itself takes this package if none is named.
@@ -101,9 +101,19 @@ fn custom(
                     (_, None) => "its package is not known",
                     _ => "it is not the provider of the model; choose it with --model",
                 };
-                plan.warn(Warning::ProviderOutside { provider: name.clone(), problem });
+                let is_chosen = chosen == Some(name.as_str());
+                plan.warn(Warning::ProviderOutside {
+                    provider: (*name).clone(),
+                    problem,
+                    is_chosen,
+                });
             }
         }
+    }
+    let is_wired = |name: &str| BUILT_IN.iter().any(|(known, ..)| *known == name);
+    if let Some(name) = chosen.filter(|name| !is_wired(name) && !names.iter().any(|n| n == name)) {
+        let problem = "its address is built in, and guard does not know it";
+        plan.warn(Warning::ProviderOutside { provider: name.to_owned(), problem, is_chosen: true });
     }
 }
 

@@ -58,9 +58,18 @@ pub(super) fn wire(plan: &mut Plan<'_>) {
                     None => "its api is not known",
                     Some(_) => "it is not the provider of the model; choose it with --provider",
                 };
-                plan.warn(Warning::ProviderOutside { provider: name.clone(), problem });
+                let is_chosen = chosen.as_ref() == Some(name);
+                plan.warn(Warning::ProviderOutside { provider: name.clone(), problem, is_chosen });
             }
         }
+    }
+    let is_known = |name: &str| {
+        BUILT_IN.iter().any(|(known, ..)| *known == name)
+            || models["providers"].get(name).is_some_and(|one| text(one, &["baseUrl"]).is_some())
+    };
+    if let Some(name) = chosen.filter(|name| !is_known(name)) {
+        let problem = "its address is built in, and guard does not know it";
+        plan.warn(Warning::ProviderOutside { provider: name, problem, is_chosen: true });
     }
     // JavaScript, because pi loads it without a compiler and without its types.
     let path = plan.file("endstop-pi.js", extension(&wired));

@@ -93,12 +93,9 @@ impl<'a> Plan<'a> {
 
     /// Names the upstream of formats, which replaces an earlier one.
     pub(super) fn upstream(&mut self, formats: &[WireFormat], base: &str, source: Source) {
-        let origin = self.request.proxy.splitn(4, '/').take(3).collect::<Vec<_>>().join("/");
-        let is_proxy =
-            base.strip_prefix(&origin).is_some_and(|r| r.is_empty() || r.starts_with('/'));
         self.wiring.upstreams.retain(|(format, ..)| !formats.contains(format));
         self.broken.retain(|format| !formats.contains(format));
-        if is_proxy {
+        if self.is_proxy(base) {
             self.warn(Warning::UpstreamIsProxy { source });
         } else if is_base_url(base) {
             let base = base.trim_end_matches('/');
@@ -108,6 +105,26 @@ impl<'a> Plan<'a> {
             self.broken.extend(formats);
             self.warn(Warning::InvalidUpstream { source });
         }
+    }
+
+    /// Names the upstream of a service below a prefix, and returns the proxy's address for it. Its calls have the format
+    /// of another provider, whose upstream must not get its key.
+    pub(super) fn service(&mut self, prefix: &'static str, base: &str, source: Source) -> String {
+        if self.is_proxy(base) {
+            self.warn(Warning::UpstreamIsProxy { source });
+        } else if is_base_url(base) {
+            let base = base.trim_end_matches('/').to_owned();
+            self.wiring.services.push((prefix, base, source));
+        } else {
+            self.warn(Warning::InvalidUpstream { source });
+        }
+        self.url(prefix)
+    }
+
+    /// `true` if a base URL is the address of the proxy.
+    fn is_proxy(&self, base: &str) -> bool {
+        let origin = self.request.proxy.splitn(4, '/').take(3).collect::<Vec<_>>().join("/");
+        base.strip_prefix(&origin).is_some_and(|r| r.is_empty() || r.starts_with('/'))
     }
 
     /// Reads a file of the user as JSON. An unreadable one is reported and counts as missing.

@@ -34,10 +34,12 @@ pub(super) fn wire(plan: &mut Plan<'_>) {
     let login = plan.command.option("--auth-type").map(|(_, value)| value);
     let login =
         login.or_else(|| text(&settings, &["security", "auth", "selectedType"]).map(str::to_owned));
-    if login.as_deref() == Some("qwen-oauth")
-        || (login.is_none() && plan.var("OPENAI_API_KEY").is_none())
-    {
-        return plan.warn(Warning::Unguardable(Unguardable::QwenLogin));
+    match login.as_deref() {
+        Some("qwen-oauth") => return plan.warn(Warning::Unguardable(Unguardable::QwenLogin)),
+        None if plan.var("OPENAI_API_KEY").is_none() => {
+            return plan.warn(Warning::Unguardable(Unguardable::QwenWithoutKey));
+        }
+        _ => {}
     }
     // The option is set even if the variable would do, because a `.env` file could replace it.
     let url = plan.url("/v1");

@@ -23,7 +23,7 @@ pub struct Client {
     /// Options and first operands with which it makes no run: it shows its version or its help, logs in, or changes its
     /// configuration.
     pub(super) no_run: &'static [&'static str],
-    /// Options with a value, which is not an operand.
+    /// Options whose next word is their value, and not an operand.
     pub(super) valued: &'static [&'static str],
     /// Adds its options, files and upstreams to those of every program.
     pub(super) wire: fn(&mut Plan<'_>),

@@ -32,6 +32,9 @@ pub struct Wiring {
     /// The upstream of each format: a base URL as the format's own SDK expects it, and its source. A
     /// format whose upstream is not valid is missing, because a key must not go to another server.
     pub upstreams: Vec<(WireFormat, String, Source)>,
+    /// Upstreams below a prefix of the path, for services whose calls have the format of another provider: the prefix,
+    /// the base URL, and its source.
+    pub services: Vec<(&'static str, String, Source)>,
     /// Temporary files in the private folder, to be written with access for the user only.
     pub files: Vec<TempFile>,
     /// Folders in the private folder, with links to the entries of the user's folders.
@@ -69,6 +72,7 @@ impl fmt::Debug for Wiring {
             .field("changes_user", &self.changes_user)
             .field("cleared", &self.cleared)
             .field("upstreams", &self.upstreams.iter().map(|(f, _, s)| (f, s)).collect::<Vec<_>>())
+            .field("services", &self.services.iter().map(|(p, _, s)| (p, s)).collect::<Vec<_>>())
             .field("files", &self.files)
             .field("mirrors", &self.mirrors)
             .field("warnings", &self.warnings)
@@ -181,6 +185,8 @@ pub enum Warning {
         provider: String,
         /// Reason.
         problem: &'static str,
+        /// `true` if the program will call this provider, and not only may.
+        is_chosen: bool,
     },
     /// The wiring of this client was not tested with the real program.
     Untested(&'static str),
@@ -192,14 +198,30 @@ pub enum Warning {
 pub enum Unguardable {
     /// Gemini CLI with a Google login.
     GoogleLogin,
-    /// Gemini CLI or Claude Code on Vertex AI.
-    Vertex,
+    /// Gemini CLI without an API key and without a selected login.
+    GeminiWithoutKey,
+    /// Gemini CLI on Vertex AI.
+    GeminiOnVertex,
     /// Cursor.
     Cursor,
-    /// Bedrock without keys in the environment or in a profile, or without a region.
+    /// Bedrock without keys in the environment or in a profile.
     BedrockWithoutKeys,
+    /// Bedrock without a region.
+    BedrockWithoutRegion,
+    /// Claude Code on Vertex AI without a region.
+    VertexWithoutRegion,
+    /// Claude Code on Vertex AI with several regions.
+    VertexRegions,
+    /// Claude Code on Foundry without a resource.
+    FoundryWithoutAddress,
+    /// Claude Code on Bedrock's Mantle.
+    Mantle,
+    /// Claude Code on the Claude Platform of AWS.
+    ClaudeOnAws,
     /// Qwen Code with a Qwen login.
     QwenLogin,
+    /// Qwen Code without an API key and without a selected login.
+    QwenWithoutKey,
     /// Claude Code whose administrator sets the base URL.
     ManagedSettings,
 }
@@ -209,10 +231,34 @@ impl Unguardable {
     pub fn reason(self) -> &'static str {
         match self {
             Unguardable::GoogleLogin => "Gemini CLI with a Google login ignores the base URL",
-            Unguardable::Vertex => "calls to Vertex AI go to an address with their project",
+            Unguardable::GeminiWithoutKey => {
+                "Gemini CLI without an API key would use a Google login, which ignores the base URL"
+            }
+            Unguardable::GeminiOnVertex => {
+                "Gemini CLI on Vertex AI calls an address with its project"
+            }
             Unguardable::Cursor => "Cursor calls its own service, which has no base URL",
             Unguardable::BedrockWithoutKeys => {
                 "calls to Bedrock are signed for their host, and there are no keys to sign them again"
+            }
+            Unguardable::BedrockWithoutRegion => {
+                "the region of Bedrock, which is a part of its address, is not known"
+            }
+            Unguardable::VertexWithoutRegion => {
+                "the region of Vertex AI, which is a part of its address, is not known"
+            }
+            Unguardable::VertexRegions => {
+                "a variable VERTEX_REGION_… sends calls of one model to another address of Vertex AI"
+            }
+            Unguardable::FoundryWithoutAddress => "the address of Foundry is not known",
+            Unguardable::Mantle => {
+                "calls to Bedrock's Mantle (CLAUDE_CODE_USE_MANTLE) are not wired"
+            }
+            Unguardable::ClaudeOnAws => {
+                "calls to the Claude Platform of AWS (CLAUDE_CODE_USE_ANTHROPIC_AWS) are not wired"
+            }
+            Unguardable::QwenWithoutKey => {
+                "Qwen Code without an API key would use a Qwen login, which has its own base URL"
             }
             Unguardable::QwenLogin => {
                 "Qwen Code with a Qwen login gets its base URL from the login"
@@ -226,17 +272,50 @@ impl Unguardable {
     /// Returns the remedy.
     pub fn fix(self) -> &'static str {
         match self {
-            Unguardable::GoogleLogin => {
+            Unguardable::GoogleLogin | Unguardable::GeminiWithoutKey => {
                 "set GEMINI_API_KEY, and select the API key in Gemini CLI with /auth"
             }
-            Unguardable::Vertex => "use a key of the Gemini API or of the Anthropic API",
+            Unguardable::GeminiOnVertex => "use a key of the Gemini API",
             Unguardable::Cursor => "use a client with a base URL",
             Unguardable::BedrockWithoutKeys => {
-                "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE for a profile that \
-                 contains keys, and AWS_REGION"
+                "set AWS_BEARER_TOKEN_BEDROCK, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE \
+                 for a profile that contains keys, and AWS_REGION"
             }
-            Unguardable::QwenLogin => "set OPENAI_API_KEY and pass --auth-type openai",
+            Unguardable::BedrockWithoutRegion => "set AWS_REGION",
+            Unguardable::VertexWithoutRegion => "set CLOUD_ML_REGION",
+            Unguardable::VertexRegions => "set CLOUD_ML_REGION alone, or ANTHROPIC_VERTEX_BASE_URL",
+            Unguardable::FoundryWithoutAddress => {
+                "set ANTHROPIC_FOUNDRY_RESOURCE or ANTHROPIC_FOUNDRY_BASE_URL"
+            }
+            Unguardable::Mantle | Unguardable::ClaudeOnAws => {
+                "use Bedrock (CLAUDE_CODE_USE_BEDROCK) or a key of the Anthropic API"
+            }
+            Unguardable::QwenLogin | Unguardable::QwenWithoutKey => {
+                "set OPENAI_API_KEY and pass --auth-type openai"
+            }
             Unguardable::ManagedSettings => "let the proxy be the base URL of those settings",
+        }
+    }
+}
+
+impl Warning {
+    /// `true` if the program is set to call a place that guard does not see, so that no limit would hold. It is `false`
+    /// if the program only may do so, for example because it has no key yet.
+    pub fn is_unguarded(&self) -> bool {
+        match self {
+            Warning::Unguardable(Unguardable::GeminiWithoutKey | Unguardable::QwenWithoutKey) => {
+                false
+            }
+            Warning::Unguardable(_) => true,
+            Warning::ProviderOutside { is_chosen, .. } => *is_chosen,
+            Warning::RepositoryUpstream { .. }
+            | Warning::InvalidUpstream { .. }
+            | Warning::UpstreamIsProxy { .. }
+            | Warning::Conflict { .. }
+            | Warning::UnreadableFile { .. }
+            | Warning::Subscription { .. }
+            | Warning::EnvironmentCleared { .. }
+            | Warning::Untested(_) => false,
         }
     }
 }
@@ -283,7 +362,7 @@ impl fmt::Display for Warning {
                  put it before `endstop guard`",
                 shown(word)
             ),
-            Warning::ProviderOutside { provider, problem } => {
+            Warning::ProviderOutside { provider, problem, .. } => {
                 write!(f, "calls to the provider `{}` are not guarded: {problem}", shown(provider))
             }
             Warning::Untested(client) => {

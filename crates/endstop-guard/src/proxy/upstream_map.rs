@@ -91,17 +91,19 @@ impl Upstream {
 pub struct UpstreamMap {
     default: Option<Upstream>,
     formats: Vec<(WireFormat, Upstream)>,
+    /// Upstreams below a prefix of the path.
+    services: Vec<(String, Upstream)>,
 }
 
 impl UpstreamMap {
     /// Returns a map that sends everything to one upstream.
     pub fn new(default: Upstream) -> UpstreamMap {
-        UpstreamMap { default: Some(default), formats: Vec::new() }
+        UpstreamMap { default: Some(default), ..UpstreamMap::empty() }
     }
 
     /// Returns a map without upstreams: calls of formats that it does not name have no address.
     pub fn empty() -> UpstreamMap {
-        UpstreamMap { default: None, formats: Vec::new() }
+        UpstreamMap { default: None, formats: Vec::new(), services: Vec::new() }
     }
 
     /// Sends calls of this format to another upstream.
@@ -109,6 +111,14 @@ impl UpstreamMap {
     pub fn with(mut self, format: WireFormat, upstream: Upstream) -> UpstreamMap {
         self.formats.retain(|(known, _)| *known != format);
         self.formats.push((format, upstream));
+        self
+    }
+
+    /// Sends requests below a prefix of the path, such as `/vertex`, to another upstream, whatever their format. Its base
+    /// URL replaces the prefix.
+    #[must_use]
+    pub fn below(mut self, prefix: &str, upstream: Upstream) -> UpstreamMap {
+        self.services.push((prefix.to_owned(), upstream));
         self
     }
 
@@ -126,6 +136,15 @@ impl UpstreamMap {
     ) -> Result<Uri, UpstreamError> {
         if !path.starts_with('/') {
             return Err(UpstreamError::Path);
+        }
+        for (prefix, upstream) in &self.services {
+            match path.strip_prefix(prefix.as_str()) {
+                Some("") => return upstream.url(&upstream.prefix, "/", query),
+                Some(rest) if rest.starts_with('/') => {
+                    return upstream.url(&upstream.prefix, rest, query);
+                }
+                Some(_) | None => {}
+            }
         }
         let known = self.formats.iter().find(|(known, _)| Some(*known) == format);
         let known = known.map(|(_, upstream)| upstream).or(self.default.as_ref());

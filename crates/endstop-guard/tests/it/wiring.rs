@@ -4,7 +4,7 @@ use endstop_guard::clients::{
     Files, NoFiles, Request, Shell, Source, Unguardable, Warning, Wiring, print_env, wire,
 };
 use endstop_wire::WireFormat::{
-    Anthropic, BedrockInvoke, CohereV2, Gemini, OpenAiChat, OpenAiResponses,
+    Anthropic, BedrockConverse, BedrockInvoke, CohereV2, Gemini, OpenAiChat, OpenAiResponses,
 };
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -272,6 +272,152 @@ fn bedrock_needs_keys() {
         let with = [on, ("AWS_PROFILE", profile), ("AWS_REGION", "eu-west-1")];
         assert_eq!(wired("claude", &with, &disk).warnings.is_empty(), guarded, "{profile}");
     }
+    // A key of Bedrock is not a signature, and passes.
+    let bearer = [on, ("AWS_BEARER_TOKEN_BEDROCK", "b"), ("AWS_DEFAULT_REGION", "us-west-2")];
+    let wiring = wired("claude", &bearer, &NoFiles);
+    assert_eq!(wiring.warnings, []);
+    assert_eq!(wiring.variable("ANTHROPIC_BEDROCK_BASE_URL"), Some(U));
+    for format in [BedrockInvoke, BedrockConverse] {
+        let base = "https://bedrock-runtime.us-west-2.amazonaws.com";
+        assert_eq!(wiring.upstream(format), Some(base));
+    }
+    // A key that lies in the environment selects nothing.
+    assert_eq!(wired("claude", &bearer[1..], &NoFiles).services, []);
+    let wiring = wired("claude", &bearer[..2], &NoFiles);
+    assert_eq!(wiring.warnings, [Warning::Unguardable(Unguardable::BedrockWithoutRegion)]);
+    // A gateway needs no region.
+    let gateway = [on, bearer[1], ("ANTHROPIC_BEDROCK_BASE_URL", "https://gw.example/bedrock")];
+    let wiring = wired("claude", &gateway, &NoFiles);
+    assert_eq!(wiring.upstream(BedrockInvoke), Some("https://gw.example/bedrock"));
+}
+
+/// The settings that Claude Code gets by its option.
+fn passed(wiring: &Wiring) -> serde_json::Value {
+    let at = wiring.command.iter().position(|word| word == "--settings").unwrap();
+    serde_json::from_str(wiring.command[at + 1].to_str().unwrap()).unwrap()
+}
+
+#[test]
+fn claude_on_vertex_has_its_own_upstream() {
+    let on = ("CLAUDE_CODE_USE_VERTEX", "1");
+    for (variables, base) in [
+        (vec![("CLOUD_ML_REGION", "us-east5")], "https://us-east5-aiplatform.googleapis.com/v1"),
+        (vec![("CLOUD_ML_REGION", "global")], "https://aiplatform.googleapis.com/v1"),
+        (vec![("CLOUD_ML_REGION", "eu")], "https://aiplatform.eu.rep.googleapis.com/v1"),
+        (
+            vec![("CLOUD_ML_REGION", "us-east5"), ("VERTEX_REGION_CLAUDE_HAIKU_4_5", "us-east5")],
+            "https://us-east5-aiplatform.googleapis.com/v1",
+        ),
+        (
+            vec![("ANTHROPIC_VERTEX_BASE_URL", "https://gw.example/vertex/v1/")],
+            "https://gw.example/vertex/v1",
+        ),
+    ] {
+        let wiring = wired("claude -p t", &[&[on][..], &variables].concat(), &NoFiles);
+        assert_eq!(wiring.warnings, [], "{variables:?}");
+        let services: Vec<_> = wiring.services.iter().map(|(p, b, _)| (*p, b.as_str())).collect();
+        assert_eq!(services, [("/vertex", base)]);
+        let url = format!("{U}/vertex");
+        assert_eq!(wiring.variable("ANTHROPIC_VERTEX_BASE_URL"), Some(&*url));
+        assert_eq!(passed(&wiring)["env"]["ANTHROPIC_VERTEX_BASE_URL"], url);
+        // A key of Anthropic does not go to Google.
+        assert_eq!(wiring.upstream(Anthropic), Some("https://api.anthropic.com"));
+    }
+    for (variables, problem) in [
+        (vec![], Unguardable::VertexWithoutRegion),
+        (
+            vec![("CLOUD_ML_REGION", "global"), ("VERTEX_REGION_CLAUDE_4_6_OPUS", "us-east5")],
+            Unguardable::VertexRegions,
+        ),
+    ] {
+        let wiring = wired("claude -p t", &[&[on][..], &variables].concat(), &NoFiles);
+        assert_eq!(wiring.warnings, [Warning::Unguardable(problem)], "{variables:?}");
+        assert!(wiring.warnings[0].is_unguarded());
+    }
+    assert!(wired("claude", &[("CLOUD_ML_REGION", "global")], &NoFiles).services.is_empty());
+}
+
+#[test]
+fn claude_on_foundry_has_its_own_upstream() {
+    let on = ("CLAUDE_CODE_USE_FOUNDRY", "true");
+    let resource = [on, ("ANTHROPIC_FOUNDRY_RESOURCE", "acme")];
+    let wiring = wired("claude -p t", &resource, &NoFiles);
+    assert_eq!(wiring.warnings, []);
+    let base = "https://acme.services.ai.azure.com/anthropic".to_owned();
+    assert_eq!(wiring.services, [("/foundry", base, Source::Default)]);
+    let url = format!("{U}/foundry");
+    assert_eq!(wiring.variable("ANTHROPIC_FOUNDRY_BASE_URL"), Some(&*url));
+    // Its client accepts one of the two.
+    assert!(wiring.cleared.contains(&"ANTHROPIC_FOUNDRY_RESOURCE".to_owned()), "{wiring:?}");
+    let env = &passed(&wiring)["env"];
+    assert_eq!(
+        (&env["ANTHROPIC_FOUNDRY_BASE_URL"], &env["ANTHROPIC_FOUNDRY_RESOURCE"]),
+        (&url.into(), &"".into())
+    );
+    assert_eq!(wiring.upstream(Anthropic), Some("https://api.anthropic.com"));
+    // The settings of the user are stronger than the environment.
+    let file = r#"{"env":{"CLAUDE_CODE_USE_FOUNDRY":"1","ANTHROPIC_FOUNDRY_BASE_URL":"https://own.example/anthropic"}}"#;
+    let disk = Disk(vec![("/home/u/.claude/settings.json", file)]);
+    let other = [("ANTHROPIC_FOUNDRY_BASE_URL", "https://other.example")];
+    let wiring = wired("claude -p t", &other, &disk);
+    assert_eq!(wiring.services[0].1, "https://own.example/anthropic");
+    // One of a repository is not used, and neither is its switch.
+    let disk = Disk(vec![("/src/repo/.claude/settings.json", file)]);
+    let wiring = wired("claude -p t", &[], &disk);
+    assert_eq!((wiring.services.len(), wiring.warnings.len()), (0, 2), "{wiring:?}");
+    assert_eq!(passed(&wiring)["env"]["CLAUDE_CODE_USE_FOUNDRY"], "0");
+    let wiring = wired("claude", &[on], &NoFiles);
+    assert_eq!(wiring.warnings, [Warning::Unguardable(Unguardable::FoundryWithoutAddress)]);
+    assert!(!wiring.warnings[0].to_string().contains("Vertex"), "{}", wiring.warnings[0]);
+}
+
+#[test]
+fn services_of_claude_that_are_not_wired_are_named() {
+    for (name, value, reported) in [
+        ("CLAUDE_CODE_USE_MANTLE", "1", Some(Unguardable::Mantle)),
+        ("CLAUDE_CODE_USE_ANTHROPIC_AWS", "yes", Some(Unguardable::ClaudeOnAws)),
+        ("CLAUDE_CODE_USE_MANTLE", "0", None),
+        ("CLAUDE_CODE_USE_MANTLE", "off", None),
+        ("CLAUDE_CODE_USE_VERTEX", "", None),
+        ("CLAUDE_CODE_USE_POWERSHELL_TOOL", "1", None),
+        ("ANTHROPIC_FOUNDRY_API_KEY", "k", None),
+    ] {
+        let warnings: Vec<Warning> = reported.map(Warning::Unguardable).into_iter().collect();
+        let wiring = wired("claude -p t", &[(name, value)], &NoFiles);
+        assert_eq!(wiring.warnings, warnings, "{name}={value}");
+        assert_eq!(wiring.warnings.iter().any(Warning::is_unguarded), reported.is_some());
+    }
+    let managed = r#"{"env":{"CLAUDE_CODE_USE_VERTEX":"1","CLOUD_ML_REGION":"global","ANTHROPIC_VERTEX_BASE_URL":"https://g"}}"#;
+    let disk = Disk(vec![("/etc/claude-code/managed-settings.json", managed)]);
+    let wiring = wired("claude", &[], &disk);
+    assert_eq!(wiring.warnings, [Warning::Unguardable(Unguardable::ManagedSettings)]);
+}
+
+#[test]
+fn login_of_claude_is_a_subscription() {
+    let login = r#"{"claudeAiOauth":{"accessToken":"sk-ant-oat01-x","subscriptionType":"max"}}"#;
+    let disk = Disk(vec![("/home/u/.claude/.credentials.json", login)]);
+    let note = Warning::Subscription { service: "a Claude subscription" };
+    for (variables, files, noted) in [
+        (&[][..], &disk as &dyn Files, true),
+        (&[("CLAUDE_CODE_OAUTH_TOKEN", "t")], &NoFiles, true),
+        (&[("ANTHROPIC_API_KEY", "k")], &disk, false),
+        (&[("CLAUDE_CONFIG_DIR", "/elsewhere")], &disk, false),
+        (
+            &[
+                ("CLAUDE_CODE_USE_BEDROCK", "1"),
+                ("AWS_BEARER_TOKEN_BEDROCK", "b"),
+                ("AWS_REGION", "r"),
+            ],
+            &disk,
+            false,
+        ),
+        (&[], &Disk(vec![("/home/u/.claude/.credentials.json", r#"{"mcpOAuth":{}}"#)]), false),
+    ] {
+        let warnings = wired("claude", variables, files).warnings;
+        assert_eq!(warnings.contains(&note), noted, "{variables:?}: {warnings:?}");
+        assert!(warnings.len() <= 1, "{warnings:?}");
+    }
 }
 
 #[test]
@@ -335,11 +481,18 @@ fn gemini_login_decides() {
     let key = ("GEMINI_API_KEY", "k");
     for (file, variables, reported) in [
         (google, &[key][..], Some(Unguardable::GoogleLogin)),
-        ("{}", &[], Some(Unguardable::GoogleLogin)),
+        ("{}", &[], Some(Unguardable::GeminiWithoutKey)),
+        ("{}", &[key, ("GOOGLE_GENAI_USE_VERTEXAI", "true")], Some(Unguardable::GeminiOnVertex)),
+        ("{}", &[key, ("GOOGLE_GENAI_USE_GCA", "true")], Some(Unguardable::GoogleLogin)),
+        (
+            r#"{"selectedAuthType":"gemini-api-key"}"#,
+            &[key, ("GOOGLE_GENAI_USE_VERTEXAI", "true")],
+            None,
+        ),
         (
             r#"{"security":{"auth":{"selectedType":"vertex-ai"}}}"#,
             &[key],
-            Some(Unguardable::Vertex),
+            Some(Unguardable::GeminiOnVertex),
         ),
         (r#"{"selectedAuthType":"gemini-api-key"}"#, &[], None),
         ("{}", &[key], None),
@@ -408,7 +561,11 @@ fn pi_gets_an_extension() {
 #[test]
 fn qwen_login_is_reported() {
     let wiring = wired("qwen -p t", &[], &NoFiles);
+    assert_eq!(wiring.warnings, [Warning::Unguardable(Unguardable::QwenWithoutKey)]);
+    assert!(!wiring.warnings[0].is_unguarded(), "it has no key yet");
+    let wiring = wired("qwen -p t --auth-type qwen-oauth", &[], &NoFiles);
     assert_eq!(wiring.warnings, [Warning::Unguardable(Unguardable::QwenLogin)]);
+    assert!(wiring.warnings[0].is_unguarded());
     let command = "qwen --openai-base-url=https://dashscope.example/v1 --auth-type openai";
     let wiring = wired(command, &[], &NoFiles);
     assert_eq!(wiring.upstream(OpenAiChat), Some("https://dashscope.example/v1"));

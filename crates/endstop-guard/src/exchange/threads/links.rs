@@ -54,7 +54,7 @@ impl Continued {
 /// The three tables.
 pub(super) struct Links {
     salt: Salt,
-    /// The responses that were learned since they were last taken, if somebody keeps them.
+    /// The responses that were learned since they were last taken, if they are kept.
     learned: Option<BTreeSet<Fingerprint>>,
     calls: BoundedMap<Fingerprint, Seat>,
     responses: BoundedMap<Fingerprint, Continued>,

@@ -4,6 +4,33 @@ use endstop_guard::proxy::{Upstream, UpstreamError, UpstreamMap};
 use endstop_wire::WireFormat::{Anthropic, CohereV2, Gemini, OpenAiChat, OpenAiResponses};
 
 #[test]
+fn service_has_its_own_upstream() {
+    let of = |url: &str| Upstream::parse(url).expect("a base");
+    let map = UpstreamMap::new(of("https://a"))
+        .below("/vertex", of("https://v/v1"))
+        .below("/foundry", of("https://f/anthropic/"));
+    let vertex = "/vertex/projects/p/locations/l/publishers/anthropic/models/m:rawPredict";
+    for (format, path, expected) in [
+        (
+            Some(Anthropic),
+            vertex,
+            "https://v/v1/projects/p/locations/l/publishers/anthropic/models/m:rawPredict",
+        ),
+        (None, "/vertex/projects", "https://v/v1/projects"),
+        (None, "/vertex", "https://v/v1/"),
+        (Some(Anthropic), "/foundry/v1/messages", "https://f/anthropic/v1/messages"),
+        (None, "/foundry/v1/messages/count_tokens", "https://f/anthropic/v1/messages/count_tokens"),
+        (Some(Anthropic), "/v1/messages", "https://a/v1/messages"),
+        (None, "/vertexes", "https://a/vertexes"),
+        (None, "/v1/vertex/x", "https://a/v1/vertex/x"),
+    ] {
+        let url = map.url(format, path, None).expect("a URL");
+        assert_eq!(url.to_string(), expected, "{path}");
+    }
+    assert_eq!(map.url(None, "/vertex/../x", None), Err(UpstreamError::Path));
+}
+
+#[test]
 fn version_is_used_once() {
     for (format, base, path, expected) in [
         (Some(Anthropic), "https://a", "/v1/messages", "https://a/v1/messages"),
