@@ -29,6 +29,12 @@ const TITLED: &str = "with a title";
 /// The client that makes requests, but no model call.
 const PROBES: &str = "probes";
 
+/// The client that shows an image to the model, and ends if it may not.
+const SHOWS: &str = "shows";
+
+/// The client that goes on without the image.
+const SHOWS_ONCE: &str = "shows once";
+
 /// The client that first tries which models there are, each with a call for one token.
 const TESTS_MODELS: &str = "tests models";
 
@@ -71,6 +77,18 @@ fn scripted_client() {
     }
     if tool == TITLED {
         post(&url, &json!({"model": "gpt-4o", "stream": true, "messages": messages})).unwrap();
+    }
+    if [SHOWS, SHOWS_ONCE].contains(&&*tool) {
+        let image =
+            json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}});
+        let mut body = json!({"model": "gpt-4o", "stream": true,
+            "messages": [{"role": "user", "content": [image]}],
+            "tools": [{"type": "function", "function": {"name": "work", "parameters": {}}}]});
+        if post(&url, &body).is_none() && tool == SHOWS {
+            exit(UNUSABLE);
+        }
+        body["messages"] = json!(messages);
+        exit(if post(&url, &body).is_some() { 0 } else { UNUSABLE });
     }
     for turn in 0..60 {
         let mut body = json!({"model": "gpt-4o", "stream": true, "messages": messages,
@@ -599,7 +617,78 @@ fn dollar_limit_without_a_price_refuses_the_call() {
     command.env("OPENAI_BASE_URL", server.base_url().replace("127.0.0.1", "localhost"));
     let done = Started::new(command, "").finish().notes(&["no price is known", "--price"]);
     assert!(server.requests().is_empty(), "{done:#?}");
-    assert_eq!(outcome(&done)["agent"]["exit_status"], UNUSABLE);
+    let outcome = outcome(&done);
+    assert_eq!(outcome["agent"]["exit_status"], UNUSABLE);
+    assert_eq!(outcome["termination"], "error_max_budget_usd", "{outcome:#}");
+    assert_eq!(outcome["decided_by"]["name"], "unknown_price", "{outcome:#}");
+    done.exits(UNUSABLE);
+}
+
+/// Runs the client under these options to its end, with a card. `after` follows it in the shell.
+fn with_card(server: &Server, options: &[&str], tool: &str, after: &str) -> Done {
+    let cli = Cli::new();
+    let client = std::env::current_exe().unwrap();
+    let script = format!("'{}' {}{after}", client.display(), ONLY_CLIENT.join(" "));
+    let args = [&["guard", "--journal", "j.db"], options, &["--", "sh", "-c", &script]].concat();
+    let mut command = cli.command(args);
+    let base = server.base_url().replace("127.0.0.1", "localhost");
+    command.env("OPENAI_BASE_URL", base).env(CLIENT, tool);
+    let done = Started::new(command, "").finish();
+    // The record leads to the same card.
+    let explained = cli.run(["explain", "j.db"]).exits(0).stdout;
+    let decided = done.stderr.lines().find(|line| line.starts_with("  decided"));
+    let decided =
+        decided.unwrap_or_else(|| panic!("{done:#?}")).trim_start_matches("  decided").trim();
+    assert!(explained.contains(decided), "no {decided:?} in {explained}");
+    done
+}
+
+#[test]
+fn refusal_of_guard_is_the_reason_of_a_run_that_fails() {
+    let server = answering(|request| Reply::turn(request, &Turn::text("done").usage(10, 5)));
+    let ceiling = ["--max-budget-usd", "1"];
+    let strict = [&ceiling[..], &["--price", "in=1,out=1", "--cap-output"]].concat();
+    let price = [
+        "── stopped: error_max_budget_usd (capacity)",
+        "why      a ceiling on cost holds, and the price of a call is not known",
+        "decided  limit `unknown_price`: no price is known for the model `gpt-4o`",
+        "next     give the price of the model with --price",
+    ];
+    let image = [
+        "── stopped: error_provider_rejected (fatal)",
+        "why      guard refused a call; repeating it will not help",
+        "decided  caller `refused`: guard refused the last call: the request has an image",
+        "--cap-output",
+        "next     change what",
+    ];
+    with_card(&server, &ceiling, "x", "").exits(UNUSABLE).notes(&price);
+    with_card(&server, &strict, SHOWS, "").exits(UNUSABLE).notes(&image);
+    // Also if the program hides it, as aider does.
+    with_card(&server, &ceiling, "x", "; exit 0").exits(0).notes(&price);
+    let done = with_card(&server, &strict, SHOWS, "; exit 0").exits(0).notes(&image);
+    assert!(!done.stderr.contains("another attempt"), "{done:#?}");
+    with_card(&server, &[&strict[..], &["--strict"]].concat(), SHOWS, "; exit 0").exits(30);
+    assert!(server.requests().is_empty());
+    // A program that goes on without it is judged by what follows.
+    let done = with_card(&server, &strict, SHOWS_ONCE, "").exits(0);
+    done.outcome_is("stop");
+    let done = with_card(&server, &strict, SHOWS_ONCE, "; exit 3").exits(3);
+    assert!(!done.stderr.contains("guard refused"), "{done:#?}");
+    // Without a ceiling nothing is refused.
+    with_card(&server, &["--max-turns", "5"], SHOWS, "").exits(0).outcome_is("stop");
+}
+
+#[test]
+fn refusal_after_an_answer_explains_a_failure_only() {
+    let server = answering(|request| Reply::turn(request, &Turn::text("done").usage(10, 5)));
+    let strict = ["--max-budget-usd", "1", "--price", "in=1,out=1", "--cap-output"];
+    let again = |status: u8| {
+        let client = std::env::current_exe().unwrap();
+        let rest = ONLY_CLIENT.join(" ");
+        format!("; {CLIENT}={SHOWS} '{}' {rest}; exit {status}", client.display())
+    };
+    with_card(&server, &strict, "x", &again(0)).exits(0).outcome_is("stop");
+    with_card(&server, &strict, "x", &again(4)).exits(4).outcome_is("error_provider_rejected");
 }
 
 #[test]
