@@ -80,8 +80,7 @@ pub(crate) fn run(args: &GuardArgs, json: bool) -> Result<Status> {
     }
     let project = configured.project.as_deref();
     settings.budget = budget_of_day(&configured.spend, project, false, journal.as_ref())?;
-    let limits = settings.limits.clone();
-    let must_call = !args.allow_no_calls && wants_calls(&configured, &limits);
+    let must_call = !args.allow_no_calls && wants_calls(&configured, &settings.limits);
     let runtime = runtime()?;
     let done =
         runtime.block_on(guarded(args, settings, name, (grace, must_call), (&lines, &notes)));
@@ -89,7 +88,7 @@ pub(crate) fn run(args: &GuardArgs, json: bool) -> Result<Status> {
     let done = done?;
     let color = output::shows_colours(&std::io::stderr());
     let run = journal.as_ref().and_then(|journal| stored(args, journal, &done.outcome));
-    let status = report(args, &done, &limits, run, (json, color));
+    let status = report(args, &done, run, (json, color));
     lines.finish(last_line(&done), writer);
     // Connections of the proxy that are still open must not delay the exit.
     runtime.shutdown_background();
@@ -230,6 +229,8 @@ struct Done {
     outcome: Outcome,
     program: Supervised,
     counts: Counts,
+    /// The limits that held at the end.
+    limits: Limits,
     /// Rules that fired in other conversations than the first one.
     fired_elsewhere: Vec<RuleHit>,
     /// `true` if Endstop or the user ended the run, and not the program.
@@ -307,6 +308,7 @@ async fn guarded(
     let mut done = Done {
         outcome: Outcome::clone(&outcome),
         counts: handle.counts(),
+        limits: handle.limits(),
         fired_elsewhere: handle.fired_elsewhere(),
         program,
         ended_by_us,
@@ -479,31 +481,9 @@ fn last_line(done: &Done) -> Value {
     line
 }
 
-/// The next step after a run that was not a success. The settings of requests are the program's own.
-fn next(done: &Done) -> Option<String> {
-    let Outcome { termination, decided_by, .. } = &done.outcome;
-    let step = match (termination, &decided_by.decision) {
-        (Termination::Cancelled | Termination::Terminated, _) | (_, Decision::Closed) => {
-            return None;
-        }
-        _ if termination.is_success() => return None,
-        (Termination::ErrorDuringExecution, Decision::NoCall) => return None,
-        (_, Decision::UnknownPrice) => return Some(Facts::of(&done.outcome).next(None, None)),
-        (Termination::ErrorMaxBudgetUsd, _) => "raise --max-budget-usd, or reduce the task",
-        (Termination::ErrorMaxTokens, _) => "raise --max-tokens, or reduce the task",
-        (Termination::ErrorOutputTruncated | Termination::ErrorThinkingStarved, _) => {
-            "raise the output limit of the program"
-        }
-        (_, Decision::UnknownFinish) => "check the answer: its finish value is not known",
-        _ => return Some(Facts::of(&done.outcome).next(None, None)),
-    };
-    Some(step.to_owned())
-}
-
 fn report(
     args: &GuardArgs,
     done: &Done,
-    limits: &Limits,
     run: Option<String>,
     (json, color): (bool, bool),
 ) -> Status {
@@ -526,7 +506,7 @@ fn report(
         let beside = Beside {
             agent: Some(format!("{own}{calls}{others}")),
             fired_elsewhere: done.fired_elsewhere.clone(),
-            next: next(done),
+            next: Facts::of(&done.outcome).next_of_guarded(None),
             run,
             unverified: done.verified != StopSignal::Nothing,
             ..Beside::default()
@@ -534,7 +514,7 @@ fn report(
         // The outcome has the calls of the first conversation, the card those of the program.
         let model_calls = u32::try_from(counts.calls).unwrap_or(u32::MAX);
         let shown = Outcome { model_calls, ..outcome.clone() };
-        output::painted_note(&format!("\n{}", card(&shown, limits, &beside, color)));
+        output::painted_note(&format!("\n{}", card(&shown, &done.limits, &beside, color)));
     }
     Status::OfCommand(match done.verified {
         StopSignal::Terminate => 143,

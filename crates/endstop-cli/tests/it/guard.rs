@@ -29,10 +29,13 @@ const TITLED: &str = "with a title";
 /// The client that makes requests, but no model call.
 const PROBES: &str = "probes";
 
+/// The client whose tool waits for a file.
+const WAITS: &str = "waits";
+
 /// The client that shows an image to the model, and ends if it may not.
 const SHOWS: &str = "shows";
 
-/// The client that goes on without the image.
+/// The client that continues without the image.
 const SHOWS_ONCE: &str = "shows once";
 
 /// The client that first tries which models there are, each with a call for one token.
@@ -122,6 +125,9 @@ fn work(tool: &str) -> String {
     }
     if tool == TELLS {
         return std::env::var("OPENAI_BASE_URL").unwrap();
+    }
+    if tool == WAITS {
+        eventually("the file", || std::path::Path::new("go").exists());
     }
     tool.to_owned()
 }
@@ -676,6 +682,40 @@ fn refusal_of_guard_is_the_reason_of_a_run_that_fails() {
     assert!(!done.stderr.contains("guard refused"), "{done:#?}");
     // Without a ceiling nothing is refused.
     with_card(&server, &["--max-turns", "5"], SHOWS, "").exits(0).outcome_is("stop");
+}
+
+#[test]
+fn card_has_the_limits_that_held_at_the_end() {
+    let server = answering(step);
+    let cli = Cli::new();
+    let script =
+        format!("'{}' {}", std::env::current_exe().unwrap().display(), ONLY_CLIENT.join(" "));
+    let limits = ["--max-turns", "30", "--max-budget-usd", "1", "--price", "in=1,out=1"];
+    let args = [
+        &["guard", "--name", "night", "--journal", "j.db"],
+        &limits[..],
+        &["--", "sh", "-c", &script],
+    ];
+    let with_state = |mut command: Command| {
+        command.env("XDG_STATE_HOME", cli.path("state"));
+        Started::new(command, "")
+    };
+    let mut command = cli.command(args.concat());
+    command.env("OPENAI_BASE_URL", server.base_url()).env(CLIENT, WAITS);
+    let started = with_state(command);
+    eventually("the first turn", || server.requests().len() == 1);
+    let change =
+        ["limits", "night", "--max-turns", "2", "--max-budget-usd", "0.5", "--timeout", "1h"];
+    with_state(cli.command(change)).finish().exits(0);
+    cli.write("go", "");
+    let done = started.finish().exits(20);
+    let explained = cli.run(["explain", "night", "--journal", "j.db"]).exits(0).stdout;
+    for text in [&done.stderr, &explained] {
+        for part in ["2 of 2 turns", "2/2 turns", "/$0.50", "/60 min"] {
+            assert!(text.contains(part), "no {part:?} in {text}");
+        }
+        assert!(!text.contains("/30"), "{text}");
+    }
 }
 
 #[test]

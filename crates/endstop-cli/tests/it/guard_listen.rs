@@ -159,6 +159,55 @@ fn standing_proxy_limits_runs_and_reports_them() {
 }
 
 #[test]
+fn advice_names_the_file_of_the_proxy() {
+    let cli = Cli::new();
+    let server = server();
+    let (address, rest) =
+        (server.base_url().replace("127.0.0.1", "localhost"), "idle_after = \"1s\"\n");
+    let profiles = "[profile.default]\nlimits = { max_turns = 2 }\n\
+        [profile.dear]\nruns = [\"dear-*\"]\nlimits = { max_budget_usd = 1.0 }\n\
+        [profile.priced]\nruns = [\"priced-*\"]\nlimits = { max_budget_usd = 0.00001 }\nprice = \"in=9,out=9\"\n";
+    let proxy =
+        Listening::start(&cli, &format!("{rest}[upstream]\nopenai = \"{address}\"\n{profiles}"));
+    for turn in 1..4 {
+        proxy.turn("night", turn, "");
+    }
+    let (status, refused) = proxy.turn("dear-1", 1, "");
+    assert!(status == 400 && refused.contains("`price` in its profile"), "{refused}");
+    for turn in 1..3 {
+        proxy.turn("priced-1", turn, "");
+    }
+    eventually("the ends", || proxy.started.stdout().matches("\"outcome\"").count() == 3);
+    let done = proxy.stop(Signal::TERM);
+    for (name, decided, advice) in [
+        (
+            "night",
+            "max_turns",
+            "raise `limits.max_turns`, or reduce the task; under [profile.default]",
+        ),
+        (
+            "dear-1",
+            "unknown_price",
+            "with `price = \"in=USD,out=USD\"` for a million tokens; under [profile.dear]",
+        ),
+        (
+            "priced-1",
+            "max_budget_usd",
+            "raise `limits.max_budget_usd`, or reduce the task; under [profile.priced]",
+        ),
+    ] {
+        let line =
+            done.lines().into_iter().find(|line| line["type"] == "outcome" && line["name"] == name);
+        let line = line.unwrap_or_else(|| panic!("no {name} in {done:#?}"));
+        assert_eq!(line["decided_by"]["name"], decided, "{line}");
+        let explained = run(&cli, &["explain", line["run_id"].as_str().unwrap()]).exits(0).stdout;
+        assert!(explained.contains(advice), "no {advice:?} in {explained}");
+        let next = explained.lines().find(|line| line.contains(advice)).unwrap();
+        assert!(!next.contains("--"), "{next}");
+    }
+}
+
+#[test]
 fn runs_are_recorded_under_ids_of_their_own() {
     let (cli, server) = (Cli::new(), server());
     let listening = Listening::start(&cli, &format!("idle_after = \"1s\"\n{}", file(&server, "")));

@@ -182,7 +182,9 @@ impl Gate {
             }
         }
         let guest_call = guest_call(request, &mut placed, price);
-        if let Some((cause, reason)) = objection(&guarded, request, &placed, price) {
+        if let Some((cause, reason)) =
+            objection(&guarded, request, &placed, (price, self.only.is_some()))
+        {
             drop(guarded);
             return self.refuse_in(Some(&run), head, (cause, &reason), bad_request(&reason));
         }
@@ -324,13 +326,13 @@ fn objection(
     run: &Guarded,
     request: &Request<'_>,
     placed: &Placed,
-    price: Option<Price>,
+    (price, is_only): (Option<Price>, bool),
 ) -> Option<(Cause, String)> {
     if run.outcome().is_some() {
         return None;
     }
     if price.is_none() && run.needs_price() {
-        return Some((Cause::UnknownPrice, no_price(request.model.as_deref())));
+        return Some((Cause::UnknownPrice, no_price(request.model.as_deref(), is_only)));
     }
     if !run.is_strict() {
         return None;

@@ -68,7 +68,7 @@ impl Gate {
         let ended = guarded.outcome().is_some();
         if !ended && price.is_none() && guarded.needs_price() {
             drop(guarded);
-            let reason = no_price(model.as_deref());
+            let reason = no_price(model.as_deref(), self.only.is_some());
             let answer = bad_request(&reason);
             return self.refuse_in(Some(&run), head, (Cause::UnknownPrice, &reason), answer);
         }

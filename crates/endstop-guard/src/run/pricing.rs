@@ -15,11 +15,12 @@ pub(super) fn price_of(format: WireFormat, host: Option<&str>, model: &str) -> O
     prices::lookup(provider, model)
 }
 
-/// The reason for a refusal of a model without a price.
-pub(super) fn no_price(model: Option<&str>) -> String {
+/// The reason for a refusal of a model without a price. A standing proxy has its prices in its file.
+pub(super) fn no_price(model: Option<&str>, is_only: bool) -> String {
     let model = model.unwrap_or("unknown");
+    let option = if is_only { "--price" } else { "`price` in its profile" };
     format!(
-        "no price is known for the model `{model}`, so the cost limit cannot be enforced; give one with --price"
+        "no price is known for the model `{model}`, so the cost limit cannot be enforced; give one with {option}"
     )
 }
 

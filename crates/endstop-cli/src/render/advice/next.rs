@@ -7,7 +7,7 @@ use crate::render::amounts::seconds;
 use crate::visible::visible;
 use endstop::{
     NanoUsd, Outcome, Termination,
-    core::{Decision, Layer, Limit},
+    core::{Decision, Layer, Limit, limits::TABLE},
     provider::ErrorClass,
 };
 use endstop_report::advice::advice;
@@ -22,6 +22,22 @@ const QUOTA: &str = "check the plan and the billing of the provider's account";
 /// Advice about a run of `endstop demo`, which has no flags of its own.
 pub(crate) fn of_demo(next: &str) -> String {
     format!("(for a run of your own, because this is a demo) {next}")
+}
+
+/// Spells the flags in advice as settings of a profile of a standing proxy.
+fn in_profile(step: &str, profile: &str) -> String {
+    let mut names: Vec<(String, String)> = TABLE
+        .iter()
+        .map(|row| (format!("--{}", row.name.replace('_', "-")), format!("`limits.{}`", row.name)))
+        .collect();
+    names.push(("--price in=USD,out=USD".to_owned(), "`price = \"in=USD,out=USD\"`".to_owned()));
+    // A longer name first, because a shorter one may be its beginning.
+    names.sort_by_key(|(flag, _)| std::cmp::Reverse(flag.len()));
+    let spelled = names.iter().fold(step.to_owned(), |text, (flag, name)| text.replace(flag, name));
+    if spelled == step {
+        return spelled;
+    }
+    format!("{spelled}; under [profile.{}] in the file of the proxy", visible(profile))
 }
 
 impl Facts<'_> {
@@ -115,6 +131,30 @@ impl Facts<'_> {
             }
             _ => self.other_limit().unwrap_or_else(table),
         }
+    }
+
+    /// Returns the next step after a run of a guarded program that was not a success. The settings of requests are the
+    /// program's own. A standing proxy has its settings in the `profile` of its file, and refuses them as flags.
+    pub(crate) fn next_of_guarded(self, profile: Option<&str>) -> Option<String> {
+        let Outcome { termination, decided_by, .. } = self.0;
+        let step = match (termination, &decided_by.decision) {
+            (Termination::Cancelled | Termination::Terminated, _) | (_, Decision::Closed) => {
+                return None;
+            }
+            _ if termination.is_success() => return None,
+            (Termination::ErrorDuringExecution, Decision::NoCall) => return None,
+            (Termination::ErrorMaxBudgetUsd | Termination::ErrorMaxTokens, Decision::Limit(_)) => {
+                self.in_table()
+            }
+            (Termination::ErrorOutputTruncated | Termination::ErrorThinkingStarved, _) => {
+                "raise the output limit of the program".to_owned()
+            }
+            (_, Decision::UnknownFinish) => {
+                "check the answer: its finish value is not known".to_owned()
+            }
+            _ => self.next(None, None),
+        };
+        Some(profile.map_or_else(|| step.clone(), |profile| in_profile(&step, profile)))
     }
 
     /// Returns the advice of the table, with the name of the provider.

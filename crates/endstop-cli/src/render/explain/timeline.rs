@@ -206,6 +206,9 @@ impl Timeline {
             return again.map(|again| format!("resume: {}", again.command()));
         }
         let facts = self.ending.as_ref().map(Facts::of)?;
+        if header.settings["guard"] == true {
+            return facts.next_of_guarded(header.settings["profile"].as_str());
+        }
         let again = Again::of(facts, run, &header.id, journal);
         let next = facts.next(again.as_ref(), journal);
         let demo = header.settings["demo"].is_string() && facts.is_failure();
@@ -236,7 +239,13 @@ impl Timeline {
         timeline.end(outcome);
         timeline.next = match timeline.diverged() {
             Some(_) => Some(AFTER_DIVERGENCE.to_owned()),
-            None => timeline.ending.as_ref().map(|outcome| Facts::of(outcome).next(None, None)),
+            None => timeline.ending.as_ref().and_then(|outcome| {
+                let facts = Facts::of(outcome);
+                // Only the outcome of a guarded program has its own ending.
+                let is_guarded =
+                    timeline.outcome.as_ref().is_some_and(|one| one["agent"].is_object());
+                if is_guarded { facts.next_of_guarded(None) } else { Some(facts.next(None, None)) }
+            }),
         };
         timeline.close();
         timeline

@@ -587,7 +587,7 @@ fn embeddings_are_priced_and_are_no_turns() {
                     call(guard.address, &json_to(&format!("/run/e{path}"), &body)).await;
                 let answer = answer.expect("a body");
                 assert_eq!(status, expected, "{path} {answer}");
-                assert!(status == 200 || answer.contains("--price"), "{answer}");
+                assert!(status == 200 || answer.contains("`price` in its profile"), "{answer}");
             }
         }
         // The size of an image is not known before.
