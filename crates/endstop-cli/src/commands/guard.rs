@@ -27,7 +27,7 @@ use endstop::core::limits::{TABLE, parse_duration};
 use endstop::core::{Decision, GuestMode, LimitValue, RuleHit, TerminationPolicy};
 use endstop::journal::SqliteJournal;
 use endstop::{Limits, Outcome, Termination};
-use endstop_guard::clients::{DiskFiles, Request, Source, Wiring, wire};
+use endstop_guard::clients::{DiskFiles, Request, Source, Warning, Wiring, wire};
 use endstop_guard::exchange::RunName;
 use endstop_guard::process::{GRACE, PrivateFolder, Signals, Supervised, launch, supervise};
 use endstop_guard::proxy::{Access, Proxy, ProxyOptions, SecretPath, Upstream, UpstreamMap};
@@ -300,6 +300,12 @@ async fn guarded(
     warning.abort();
     // Some clients close before the usage arrives; it is read to its end.
     let _ = tokio::time::timeout(READ_ON, handle.idle()).await;
+    let is_known = |warning: &Warning| matches!(warning, Warning::Subscription { .. });
+    if handle.is_subscription() && !wiring.warnings.iter().any(is_known) {
+        let warning = Warning::Subscription { service: "a subscription" }.to_string();
+        notes.say(&format!("endstop guard: {warning}"));
+        lines.warning(&warning);
+    }
     let (outcome, ended_by_us) = ending(&handle, &program, (must_call, notes.was_taken()));
     proxy.abort();
     handle.recorded().await;

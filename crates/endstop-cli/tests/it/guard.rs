@@ -138,8 +138,9 @@ fn post(url: &str, body: &Value) -> Option<(String, Vec<Value>)> {
     let (address, path) = rest.split_once('/')?;
     let body = body.to_string();
     let mut stream = TcpStream::connect(address).ok()?;
+    let key = std::env::var("CLIENT_KEY").unwrap_or_else(|_| OPENAI_KEY.to_owned());
     let head = format!(
-        "POST /{path} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {OPENAI_KEY}\r\n\
+        "POST /{path} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {key}\r\n\
          content-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
         body.len()
     );
@@ -675,13 +676,68 @@ fn refusal_of_guard_is_the_reason_of_a_run_that_fails() {
     assert!(!done.stderr.contains("another attempt"), "{done:#?}");
     with_card(&server, &[&strict[..], &["--strict"]].concat(), SHOWS, "; exit 0").exits(30);
     assert!(server.requests().is_empty());
-    // A program that goes on without it is judged by what follows.
+    // A program that continues without it is judged by what follows.
     let done = with_card(&server, &strict, SHOWS_ONCE, "").exits(0);
     done.outcome_is("stop");
     let done = with_card(&server, &strict, SHOWS_ONCE, "; exit 3").exits(3);
     assert!(!done.stderr.contains("guard refused"), "{done:#?}");
     // Without a ceiling nothing is refused.
     with_card(&server, &["--max-turns", "5"], SHOWS, "").exits(0).outcome_is("stop");
+}
+
+#[test]
+fn calls_of_a_subscription_are_noted() {
+    const NOTE: &str =
+        "logged in with a subscription: costs are what the same calls would cost by key";
+    let server = playing([Turn::text("done").usage(10, 5)]);
+    let cli = Cli::new();
+    for (key, times) in [("sk-ant-oat01-Dummy0authT0ken", 1), ("sk-ant-api03-Dummy0authT0ken", 0)] {
+        let mut command = guarded(&cli, &server, &[], "x");
+        command.env("CLIENT_KEY", key);
+        let done = Started::new(command, "").finish().exits(0);
+        assert_eq!(done.stderr.matches(NOTE).count(), times, "{done:#?}");
+        assert_eq!(done.stdout.matches(NOTE).count(), times, "{done:#?}");
+        assert!(!format!("{done:?}").contains("Dummy0authT0ken"), "{done:#?}");
+    }
+}
+
+#[test]
+fn person_may_leave_a_program_in_the_middle() {
+    let client = std::env::current_exe().unwrap();
+    let client = format!("'{}' {}", client.display(), ONLY_CLIENT.join(" "));
+    let stalls = || answering(|request| step(request).stall_after(20));
+    let calls = || answering(step);
+    let answers = || playing([Turn::text("done")]);
+    let fails = || answering(|_| Reply::new(500, "application/json", "{}"));
+    let cut = || playing([Turn::text("the wo").finish("length")]);
+    // The tools of the client leave it in the middle of a call, or of a response.
+    for (server, before, tool, after, expected) in [
+        (stalls(), "timeout 1 ", "x", "exit 0", "cancelled"),
+        (calls(), "", "exit", "exit 0", "cancelled"),
+        (answers(), "", "x", "exit 0", "stop"),
+        (fails(), "", "x", "exit 0", "error_during_execution"),
+        (cut(), "", "x", "exit 0", "error_output_truncated"),
+        (calls(), "", "exit", "exit 1", "error_during_execution"),
+    ] {
+        let script =
+            format!("stty raw -echo; sleep 1; {before}{client} >/dev/null; stty sane; {after}");
+        let cli = Cli::new();
+        cli.write("script", &script);
+        let address = format!("OPENAI_BASE_URL={}", server.base_url());
+        let start = format!("{CLIENT}='{tool}' exec sh script");
+        let limits = ["guard", "--max-turns", "9", "--journal", "j.db"];
+        let args = [&limits[..], &["--", "env", &address, "sh", "-c", &start]].concat();
+        let (status, shown) = Terminal::with(cli, args).finish();
+        assert_eq!(status, i32::from(after == "exit 1"), "{shown}");
+        assert!(shown.contains(&format!("stopped: {expected} (")), "not {expected}: {shown}");
+        let is_left = shown.contains("the program's user left it before an answer was complete");
+        assert_eq!(is_left, expected == "cancelled", "{shown}");
+        assert_eq!(
+            shown.contains("another attempt"),
+            expected == "error_during_execution",
+            "{shown}"
+        );
+    }
 }
 
 #[test]

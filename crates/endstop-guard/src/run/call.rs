@@ -37,6 +37,8 @@ pub(super) struct CallFacts {
     pub(super) is_metered: bool,
     /// `true` if the provider works on after its response, which the client then asks for by its id.
     pub(super) is_background: bool,
+    /// `true` if its key belongs to a subscription.
+    pub(super) is_subscription: bool,
     pub(super) reply: Reply,
     pub(super) request: RequestFacts,
     pub(super) dialect: &'static Dialect,

@@ -34,6 +34,7 @@ impl Guarded {
     ) -> Admitted {
         self.active_at = at;
         self.record.hide_keys_of(head, body);
+        self.is_subscription |= facts.is_subscription;
         if self.outcome.is_some() {
             return Admitted::Ended;
         }

@@ -147,6 +147,7 @@ impl Gate {
         let call = Arc::new(CallFacts {
             seat: placed.seat.clone(),
             kind: placed.kind,
+            is_subscription: facts.subscription,
             is_known_agent: facts.client.is_some() || settings.is_agent,
             is_metered: false,
             is_background: request.background,

@@ -116,6 +116,8 @@ pub(super) struct Guarded {
     /// closed only if it is needed.
     pub(super) last_auxiliary: Option<(Duration, Thread)>,
     pub(super) outcome: Option<Arc<Outcome>>,
+    /// `true` if a call had the key of a subscription.
+    pub(super) is_subscription: bool,
     /// The reason why guard refused a call, if no turn was admitted since.
     pub(super) rejected: Option<(Decision, String)>,
     /// The conversations of the ended run.
@@ -165,6 +167,7 @@ impl Guarded {
             last_main: None,
             last_auxiliary: None,
             outcome: None,
+            is_subscription: false,
             rejected: None,
             told: HashMap::new(),
             fired: Vec::new(),

@@ -82,6 +82,7 @@ impl Gate {
             is_known_agent: facts.client.is_some(),
             is_metered: true,
             is_background: false,
+            is_subscription: facts.subscription,
             reply: Reply::unread(line, &facts),
             request: RequestFacts::default(),
             dialect: dialect_of(format, url.host()),

@@ -244,6 +244,11 @@ impl RunHandle {
         self.0.lock().fired().to_vec()
     }
 
+    /// `true` if a call so far had the key of a subscription, so that its cost is what it would be by key.
+    pub fn is_subscription(&self) -> bool {
+        self.0.lock().is_subscription
+    }
+
     /// Numbers of calls and threads so far.
     pub fn counts(&self) -> Counts {
         self.0.lock().counts
