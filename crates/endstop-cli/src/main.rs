@@ -16,6 +16,7 @@ mod http_args;
 mod input;
 mod limit_args;
 mod new_file;
+mod open_files;
 mod output;
 mod param_args;
 mod park_args;

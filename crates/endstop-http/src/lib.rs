@@ -14,7 +14,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Servers use [`check_source`], which keeps web pages out.
+//! Servers use [`check_source`], which keeps web pages out, and [`Connections`].
 //!
 //! A client speaks HTTP/1.1, and HTTP/2 if a server with TLS chooses it. It follows no redirect and
 //! refuses upgrades. Responses arrive as [`hyper::body::Incoming`], undecoded; [`Decoded`] unpacks
@@ -41,5 +41,5 @@ pub use error::{Error, SettingsError, Stage};
 pub use exchange::ResponseFuture;
 pub use http_body_util::Full;
 pub use no_proxy::NoProxy;
-pub use server::{Names, SourceError, check_source};
+pub use server::{Connections, Names, Place, SourceError, check_source};
 pub use tls::{CertificateError, Certificates};

@@ -46,6 +46,8 @@ mod group;
 mod group;
 mod hidden;
 pub mod keeper;
+#[cfg(unix)]
+pub mod open_files;
 #[cfg(target_os = "linux")]
 mod orphans;
 #[cfg(all(unix, not(target_os = "linux")))]

@@ -23,8 +23,9 @@ impl Refusals {
     }
 }
 
-/// Writes all counters and gauges. `readers` is the number of open event streams.
-pub(crate) fn render(totals: &Totals, refused: &Refusals, readers: usize) -> String {
+/// Writes the counters of agents and, if they are given, those of the server: the refused requests, and the
+/// number of open event streams, with the gauges.
+pub(crate) fn render(totals: &Totals, of_server: Option<(&Refusals, usize)>) -> String {
     let mut text = String::new();
     head(&mut text, "runs_started_total", "counter", "Runs that started or were resumed.");
     for (agent, count) in &totals.started {
@@ -39,6 +40,7 @@ pub(crate) fn render(totals: &Totals, refused: &Refusals, readers: usize) -> Str
     for (agent, cost) in &totals.cost_usd {
         line(&mut text, "cost_usd_total", &[("agent", agent)], cost);
     }
+    let Some((refused, readers)) = of_server else { return text };
     head(&mut text, "refused_total", "counter", "Refused requests, by the code of the error.");
     for (code, count) in refused.counts().iter() {
         line(&mut text, "refused_total", &[("code", code)], count);

@@ -10,6 +10,9 @@ pub struct ServeOptions {
     /// Number of runs that wait for a free place, in the order in which they were accepted. Further
     /// ones are refused with status 429. 256.
     pub max_queued: usize,
+    /// Number of those that may belong to one client, which is a token. `None`: half of them if the
+    /// server has several tokens, so that no client fills the queue of the others; otherwise all. `None`.
+    pub max_queued_of_client: Option<usize>,
     /// Time that running runs have after a shutdown began, before they are cancelled. Runs that wait
     /// for approval are parked instead. 30 s.
     pub grace: Duration,
@@ -22,7 +25,8 @@ pub struct ServeOptions {
     /// and the loopback addresses. If the address is not loopback and the list is empty, any name is
     /// accepted, because every request then needs a token, which no other website has.
     pub hosts: Vec<String>,
-    /// Number of connections; further ones wait. 16,384.
+    /// Number of connections, of which one address has three quarters; see
+    /// [`Connections`](endstop_http::Connections). Further ones wait. 16,384.
     pub max_connections: usize,
     /// The largest body of a request, in bytes. 1 MiB.
     pub max_body: usize,
@@ -37,6 +41,7 @@ impl Default for ServeOptions {
         ServeOptions {
             max_running: 16,
             max_queued: 256,
+            max_queued_of_client: None,
             grace: Duration::from_secs(30),
             park_after: Some(Duration::from_secs(60)),
             park_expiry: None,

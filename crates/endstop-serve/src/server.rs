@@ -12,8 +12,11 @@ use crate::runs::{Runs, StoreError};
 use crate::service::Service;
 use axum::Router;
 use endstop::journal::SqliteJournal;
-use endstop_http::Names;
+use endstop_http::{Connections, Names, Place};
+use http::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use std::fmt;
@@ -80,6 +83,11 @@ impl Server {
         report: impl Fn(&str) + Send + Sync + 'static,
     ) -> Result<Server, ServeError> {
         let names = admitted(&listener, &tokens, &options)?;
+        let mut options = options;
+        if tokens.len() > 1 {
+            let half = options.max_queued.div_ceil(2);
+            options.max_queued_of_client.get_or_insert(half);
+        }
         let runs = Runs::open(journal, agents, options.clone(), Box::new(report))?;
         let service = Service::new(Arc::new(runs.clone()));
         let app = Arc::new(App::new(service, options, tokens, names));
@@ -114,7 +122,7 @@ impl Server {
     pub async fn run(self, stop: impl Future<Output = ()>, hurry: impl Future<Output = ()> + Send) {
         let Server { app, listener, .. } = self;
         let router = router(Arc::clone(&app), a2a::routes());
-        let most = app.options.max_connections;
+        let connections = Connections::at_most(app.options.max_connections);
         let (closing, closed) = watch::channel(false);
         let mut tasks = JoinSet::new();
         let mut ending = pin!(async {
@@ -127,10 +135,13 @@ impl Server {
                 Some(_) = tasks.join_next() => {}
                 // Further clients wait in the backlog of the system, so that they cost no memory
                 // here.
-                accepted = listener.accept(), if tasks.len() < most => match accepted {
-                    Ok((stream, _)) => {
-                        let time = app.options.request_time;
-                        tasks.spawn(connection(stream, router.clone(), time, closed.clone()));
+                accepted = listener.accept(), if connections.has_room() => match accepted {
+                    Ok((stream, peer)) => {
+                        // Without a place, the connection is closed.
+                        let Some(place) = connections.open(peer.ip()) else { continue };
+                        let (number, time) = (place.number(), app.options.request_time);
+                        let serving = connection(stream, place, router.clone(), time, closed.clone());
+                        connections.served_by(number, tasks.spawn(serving));
                     }
                     // Too many open files: a connection must end first.
                     Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
@@ -169,17 +180,24 @@ fn admitted(
 /// Serves one connection.
 async fn connection(
     stream: TcpStream,
+    place: Place,
     router: Router,
     time: Duration,
     mut closed: watch::Receiver<bool>,
 ) {
     // Without it, the end of an event can wait for an acknowledgement for 40 ms.
     let _ = stream.set_nodelay(true);
+    let (router, place) = (TowerToHyperService::new(router), Arc::new(place));
+    // The gate of the operations admits the connection.
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(Arc::clone(&place));
+        router.call(request)
+    });
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(time)
         .max_buf_size(CONNECTION_BUFFER)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+        .serve_connection(TokioIo::new(stream), service);
     let mut serving = pin!(serving);
     let closing = async { closed.wait_for(|closed| *closed).await.is_ok() };
     tokio::select! {

@@ -157,9 +157,13 @@ impl Service {
         Ok(found)
     }
 
-    /// Returns the counters and gauges.
-    pub(crate) async fn totals(&self) -> Result<Totals, BackendError> {
-        self.0.totals().await
+    /// Returns the gauges, and the counters of the agents that the client may use.
+    pub(crate) async fn totals(&self, client: &Client) -> Result<Totals, BackendError> {
+        let mut totals = self.0.totals().await?;
+        totals.started.retain(|agent, _| client.may_use(agent));
+        totals.ended.retain(|(agent, _), _| client.may_use(agent));
+        totals.cost_usd.retain(|agent, _| client.may_use(agent));
+        Ok(totals)
     }
 
     /// Checks that runs are accepted.

@@ -83,6 +83,9 @@ pub use event::AgentEvent;
 
 /// Runs shell commands and kills the whole process tree of a command when it ends.
 pub mod process {
+    #[cfg(unix)]
+    #[doc(inline)]
+    pub use endstop_process::open_files;
     #[doc(inline)]
     pub use endstop_process::{
         Capture, CommandLine, Finished, Orphans, StopTokens, environment_secrets,

@@ -10,6 +10,7 @@ use crate::control::Control;
 use crate::control::guarded::OneGuarded;
 use crate::failure::{Failure, Result, Status};
 use crate::new_file::NewFile;
+use crate::open_files;
 use crate::output;
 use crate::render::advice::{Facts, in_journal};
 use crate::render::amounts::seconds;
@@ -245,6 +246,8 @@ async fn guarded(
     (grace, must_call): (Duration, bool),
     (lines, notes): (&GuardLines, &GuardNotes),
 ) -> Result<Done> {
+    // Each connection of the program may have one to the provider.
+    let connections = open_files::connections(ProxyOptions::default().connections, 2)?;
     let listener = TcpListener::bind("127.0.0.1:0").await.map_err(io("the proxy cannot listen"))?;
     let address = listener.local_addr().map_err(io("the proxy has no address"))?;
     let private = PrivateFolder::create().map_err(io("no folder for temporary files"))?;
@@ -274,6 +277,7 @@ async fn guarded(
     let _control = Control::open(Arc::new(OneGuarded(handle.clone())));
     let options = ProxyOptions {
         access: Access::Path { path, is_visible },
+        connections,
         outgoing: outgoing(&environment),
         ..ProxyOptions::default()
     };

@@ -8,6 +8,7 @@ use crate::config::trust::file::{name_of, named};
 use crate::config::trust::owner;
 use crate::control::Control;
 use crate::failure::{Failure, Result};
+use crate::open_files;
 use crate::output;
 use crate::run::agent::runtime;
 use crate::run::retention::Retention;
@@ -164,6 +165,8 @@ async fn serve(
     address: &str,
     json: bool,
 ) -> Result {
+    // Each connection of a client may have one to its provider.
+    let connections = open_files::connections(ProxyOptions::default().connections, 2)?;
     let (listener, local) = bind("--listen", address).await?;
     if !local.ip().is_loopback() && file.tokens.is_empty() {
         return Err(Failure::usage(format!(
@@ -204,8 +207,12 @@ async fn serve(
     let mut servers = JoinSet::new();
     let (stop, stopped) = oneshot::channel::<()>();
     let access = if standing.tokens().is_empty() { Access::SameUser } else { Access::Gatekeeper };
-    let options =
-        ProxyOptions { access, outgoing: outgoing(&environment()), ..ProxyOptions::default() };
+    let options = ProxyOptions {
+        access,
+        connections,
+        outgoing: outgoing(&environment()),
+        ..ProxyOptions::default()
+    };
     let proxy = Proxy::new(standing.clone(), options);
     servers.spawn(proxy.run(listener, async move { drop(stopped.await) }));
     let metrics = metrics.map(|(listener, local)| {

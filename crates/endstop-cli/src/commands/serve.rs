@@ -7,6 +7,7 @@ use crate::config::settings::Settings;
 use crate::config::trust::{Layers, file, owner, shown};
 use crate::control::Control;
 use crate::failure::{Failure, Result};
+use crate::open_files;
 use crate::output;
 use crate::run::retention::Retention;
 use crate::run::served::ServedAgent;
@@ -92,6 +93,7 @@ fn serve_durable(
 }
 
 fn runtime() -> Result<Runtime> {
+    open_files::check()?;
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -127,6 +129,7 @@ fn options(args: &ServeArgs) -> Result<ServeOptions> {
         park_after,
         park_expiry,
         hosts: args.hosts.clone(),
+        max_connections: open_files::connections(ServeOptions::default().max_connections, 1)?,
         ..ServeOptions::default()
     })
 }

@@ -5,6 +5,7 @@ use crate::config::journal_path::{self, JournalPath};
 use crate::config::settings::Settings;
 use crate::config::trust::{Layers, shown};
 use crate::failure::{Failure, Result};
+use crate::open_files;
 use crate::output;
 use crate::run::durable::DurableAgent;
 use crate::run::signals::{Signals, StopSignal};
@@ -34,6 +35,7 @@ pub(crate) fn run(args: &WorkerArgs, json: bool) -> Result {
     let options = options(args)?;
     let budget = args.shared_budget.as_deref().map(shared_budget).transpose()?;
     // The threads of steps wait for the engine, and those of tools for processes.
+    open_files::check()?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

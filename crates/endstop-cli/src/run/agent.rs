@@ -5,6 +5,7 @@ use crate::config::journal_path;
 use crate::config::settings::Settings;
 use crate::config::spend::SpendSettings;
 use crate::failure::{Failure, Result};
+use crate::open_files;
 use crate::run::approve::{AskOnTerminal, Questions};
 use crate::run::attach::Attached;
 use crate::run::cassette::Cassette;
@@ -249,6 +250,7 @@ pub(super) fn with_settings(mut builder: AgentBuilder, settings: Settings) -> Ag
 /// Builds the async runtime of a run. A single thread suffices, because a run mostly waits for the
 /// network and for child processes.
 pub(crate) fn runtime() -> Result<Runtime> {
+    open_files::check()?;
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -453,6 +453,112 @@ fn proxy_with_tokens_serves_other_users_and_names() {
     proxy.stop(Signal::TERM).exits(143);
 }
 
+/// The limits of a process on open files: the soft and the hard one.
+#[cfg(target_os = "linux")]
+fn open_files(pid: u32) -> (String, String) {
+    let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    let mut numbers = line.split_whitespace().skip(3).map(str::to_owned);
+    (numbers.next().unwrap(), numbers.next().unwrap())
+}
+
+/// Connections without a token, more than the default limit of a shell allows files.
+#[cfg(target_os = "linux")]
+#[test]
+fn half_open_connections_shut_out_no_client() {
+    endstop::process::open_files::raise();
+    for limit in ["-Sn 256", "-n 512"] {
+        let (cli, server) = (Cli::new(), server());
+        cli.write("guard.toml", file(&server, "[tokens]\nci = \"$TOKEN\"\n"));
+        let guard =
+            command(&cli, ["guard", "--listen", "127.0.0.1:0", "--config", "guard.toml", "--json"]);
+        let mut limited = Command::new("sh");
+        limited.args(["-c", &format!("ulimit {limit}; exec \"$0\" \"$@\"")]);
+        limited
+            .arg(guard.get_program())
+            .args(guard.get_args())
+            .current_dir(guard.get_current_dir().unwrap());
+        limited.env_clear().envs(guard.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let started = Started::new(limited, "");
+        eventually("the address", || started.stdout().contains("listening"));
+        let (soft, hard) = open_files(started.child.id());
+        assert_eq!(soft, hard, "{limit}");
+        let line: Value = serde_json::from_str(started.stdout().lines().next().unwrap()).unwrap();
+        let proxy = Listening { started, address: line["address"].as_str().unwrap().to_owned() };
+        let token = format!("x-endstop-token: {TOKEN}\r\n");
+        assert_eq!(proxy.turn("job", 1, &token).0, 200);
+        let open: Vec<TcpStream> = (0..1100)
+            .filter_map(|_| {
+                let mut stream = TcpStream::connect(&proxy.address).ok()?;
+                // It may be closed already, to make room for another one.
+                let _ = stream.write_all(b"POST /v1/chat/completions HTTP/1.1\r\nhost: lo");
+                Some(stream)
+            })
+            .collect();
+        assert!(open.len() > 1000, "{}", open.len());
+        let began = std::time::Instant::now();
+        for turn in 2..=4 {
+            assert_eq!(proxy.turn("job", turn, &token).0, 200, "{limit}");
+        }
+        // Not when the time of the others is over.
+        assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
+        drop(open);
+        let done = proxy.stop(Signal::TERM).exits(143);
+        assert!(!done.stderr.contains("open files"), "{}", done.stderr);
+    }
+}
+
+/// A program that cannot have more than the default number of files gets what its shell had.
+#[cfg(target_os = "linux")]
+#[test]
+fn guarded_program_has_the_limit_of_its_shell() {
+    let cli = Cli::new();
+    let script =
+        "ulimit -Sn 300; exec \"$0\" guard --journal off -- sh -c 'ulimit -Sn; ulimit -Hn'";
+    let mut command = Command::new("sh");
+    command.args(["-c", script, env!("CARGO_BIN_EXE_endstop")]).current_dir(cli.dir.path());
+    let done = Started::new(command, "").finish();
+    let (_, hard) = open_files(std::process::id());
+    assert_eq!(done.stdout, format!("300\n{hard}\n"), "{done:?}");
+}
+
+#[test]
+fn too_few_open_files_are_reported() {
+    let cli = Cli::new();
+    for most in 10..=20 {
+        for args in [
+            &[
+                "run",
+                "Go.",
+                "--model",
+                "m",
+                "--api",
+                "openai-chat",
+                "--base-url",
+                "http://127.0.0.1:1",
+            ][..],
+            &["guard", "--", "true"],
+            &["guard", "--listen", "127.0.0.1:0"],
+            &["serve", "--listen", "127.0.0.1:0"],
+        ] {
+            let mut command = Command::new("sh");
+            let script = format!("ulimit -n {most}; exec \"$0\" \"$@\"");
+            command.args(["-c", &script, env!("CARGO_BIN_EXE_endstop")]).args(args);
+            command
+                .current_dir(cli.dir.path())
+                .env("HOME", cli.dir.path())
+                .env("OPENAI_API_KEY", "k");
+            let done = Started::new(command, "").finish();
+            assert_eq!(done.code(), 70, "{most} {args:?} {done:?}");
+            assert!(
+                done.stderr.contains("too few open files are allowed"),
+                "{most} {args:?} {done:?}"
+            );
+            assert!(done.stderr.contains("`ulimit -n 1024`"), "{done:?}");
+        }
+    }
+}
+
 #[test]
 fn metrics_are_served_on_their_own_address() {
     let cli = Cli::new();

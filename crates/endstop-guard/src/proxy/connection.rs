@@ -2,6 +2,7 @@
 
 use super::abort::{AbortToken, Waiter};
 use crate::process::{PeerError, check_user};
+use endstop_http::Place;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -11,6 +12,7 @@ use std::task::Context;
 pub(crate) struct Connection {
     pub(crate) peer: SocketAddr,
     pub(crate) local: SocketAddr,
+    pub(crate) place: Place,
     /// The reason why the client may not use the proxy, if its user was checked.
     pub(crate) stranger: Option<PeerError>,
     // The exchange whose response is being sent. HTTP/1.1 has one at a time.
@@ -21,10 +23,16 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// Creates the state of a connection. The user of its client is checked if `checks_user`.
-    pub(crate) fn new(peer: SocketAddr, local: SocketAddr, checks_user: bool) -> Connection {
+    pub(crate) fn new(
+        place: Place,
+        peer: SocketAddr,
+        local: SocketAddr,
+        checks_user: bool,
+    ) -> Connection {
         Connection {
             peer,
             local,
+            place,
             stranger: checks_user.then(|| check_user(peer, local).err()).flatten(),
             sending: Mutex::new(None),
             ends_by_closing: AtomicBool::new(false),

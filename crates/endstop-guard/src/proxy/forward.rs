@@ -57,8 +57,12 @@ pub(crate) async fn exchange<G: Gatekeeper>(
             return Ok(Reply::answer(answer));
         }
     };
-    let (copy, body) = match shared.gatekeeper.route(&head) {
-        Route::Stream => (RequestBody::Streamed, SendBody::streamed(incoming)),
+    let route = shared.gatekeeper.route(&head);
+    if route != Route::Refuse {
+        connection.place.admit();
+    }
+    let (copy, body) = match route {
+        Route::Stream | Route::Refuse => (RequestBody::Streamed, SendBody::streamed(incoming)),
         Route::Read => match body::read(&head.headers, incoming, &shared.limits).await {
             Ok(read) => read,
             Err(error) => {

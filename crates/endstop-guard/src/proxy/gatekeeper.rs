@@ -51,6 +51,9 @@ pub enum Route {
     Stream,
     /// The body is read completely, up to the limit, before the decision.
     Read,
+    /// The client may not use the proxy, so the decision is not to forward the request. Its body is not
+    /// read, and its connection does not count as one of a client.
+    Refuse,
 }
 
 /// The body of a request as the gatekeeper receives it.

@@ -9,6 +9,7 @@ use super::gatekeeper::{Gatekeeper, Notice};
 use super::reading_on::{Background, Task};
 use super::upstream::UpstreamClient;
 use crate::process::Outgoing;
+use endstop_http::{Connections, Place};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -40,10 +41,14 @@ pub struct ProxyOptions {
     pub largest_hold: usize,
     /// The longest time to connect to the upstream. 15 s.
     pub connect_time: Duration,
+    /// The time after which a connection is closed that has sent no request which is served. 30 s.
+    pub first_request_time: Duration,
     /// The time after which a connection without a request is closed, and the longest time to send
-    /// the head of a request. An hour, because tools of an agent can run for long between its calls.
+    /// the head of a request, once a request was served. An hour, because tools of an agent can run for
+    /// long between its calls.
     pub idle_time: Duration,
-    /// The largest number of connections; further ones wait. 10,000.
+    /// The largest number of connections, of which one address has three quarters; see [`Connections`].
+    /// 10,000.
     pub connections: usize,
     /// The longest time for exchanges to end after the proxy was stopped. Two seconds.
     pub grace: Duration,
@@ -61,6 +66,7 @@ impl Default for ProxyOptions {
             body_time: Duration::from_secs(300),
             largest_hold: 4 << 20,
             connect_time: Duration::from_secs(15),
+            first_request_time: Duration::from_secs(30),
             idle_time: Duration::from_secs(3600),
             connections: 10_000,
             grace: Duration::from_secs(2),
@@ -98,17 +104,22 @@ impl<G: Gatekeeper> Proxy<G> {
     pub async fn run(mut self, listener: TcpListener, stop: impl Future<Output = ()>) {
         let mut stop = pin!(stop);
         let mut tasks = JoinSet::new();
+        let connections = Connections::at_most(self.options.connections);
         let (stopping, stopped) = watch::channel(false);
         loop {
             tokio::select! {
                 () = &mut stop => break,
                 Some(task) = self.background.recv() => drop(tasks.spawn(task)),
                 Some(_) = tasks.join_next() => {}
-                accepted = listener.accept(), if tasks.len() < self.options.connections => {
+                accepted = listener.accept(), if connections.has_room() => {
                     match accepted {
-                        Ok((stream, _)) => {
-                            let serving = self.serve(stream, stopped.clone());
-                            tasks.spawn(serving);
+                        Ok((stream, peer)) => {
+                            // Without a place, the connection is closed.
+                            if let Some(place) = connections.open(peer.ip()) {
+                                let number = place.number();
+                                let serving = self.serve(stream, place, stopped.clone());
+                                connections.served_by(number, tasks.spawn(serving));
+                            }
                         }
                         Err(error) => {
                             let error = error.to_string();
@@ -143,15 +154,17 @@ impl<G: Gatekeeper> Proxy<G> {
     fn serve(
         &self,
         stream: TcpStream,
+        place: Place,
         mut stopped: watch::Receiver<bool>,
     ) -> impl Future<Output = ()> + Send + 'static {
         let shared = Arc::clone(&self.shared);
-        let idle = self.options.idle_time;
+        let (first, idle) = (self.options.first_request_time, self.options.idle_time);
         async move {
             let (Ok(peer), Ok(local)) = (stream.peer_addr(), stream.local_addr()) else { return };
             // Without it, the last bytes of a response can wait for an acknowledgement for 40 ms.
             let _ = stream.set_nodelay(true);
-            let connection = Arc::new(Connection::new(peer, local, shared.access.checks_user()));
+            let connection =
+                Arc::new(Connection::new(place, peer, local, shared.access.checks_user()));
             let service = {
                 let connection = Arc::clone(&connection);
                 service_fn(move |request| {
@@ -174,7 +187,15 @@ impl<G: Gatekeeper> Proxy<G> {
                 stopped.wait_for(|stopped| *stopped).await.is_ok()
             }));
             let mut is_stopping = false;
+            let mut first = pin!(tokio::time::sleep(first));
+            let mut is_first_over = false;
             poll_fn(|context| {
+                if !is_first_over && first.as_mut().poll(context).is_ready() {
+                    is_first_over = true;
+                    if !connection.place.is_admitted() {
+                        return Poll::Ready(());
+                    }
+                }
                 if let Poll::Ready(result) = serving.as_mut().poll(context) {
                     if result.is_err() {
                         connection.set_failed();

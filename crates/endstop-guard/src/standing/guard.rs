@@ -215,7 +215,7 @@ impl Gatekeeper for Standing {
         // Without a right to a call, its body is not read.
         match self.gate(head) {
             Ok(gate) => gate.route(head),
-            Err(_) => Route::Stream,
+            Err(_) => Route::Refuse,
         }
     }
 

@@ -3,7 +3,7 @@
 use super::guard::Standing;
 use super::metrics::render;
 use super::tokens::Tokens;
-use endstop_http::{Names, check_source};
+use endstop_http::{Connections, Names, check_source};
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::Full;
@@ -26,21 +26,27 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Requests of web pages are refused in any case.
 pub async fn serve_metrics(standing: Standing, listener: TcpListener, protected: bool) {
     let mut tasks = JoinSet::new();
+    let connections = Connections::at_most(MOST);
     loop {
         tokio::select! {
             Some(_) = tasks.join_next() => {}
-            accepted = listener.accept(), if tasks.len() < MOST => {
-                let Ok((stream, _)) = accepted else {
+            accepted = listener.accept(), if connections.has_room() => {
+                let Ok((stream, peer)) = accepted else {
                     // Too many open files: a connection must end first.
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
                 };
+                let Some(place) = connections.open(peer.ip()) else { continue };
+                let number = place.number();
                 let standing = standing.clone();
                 let service = service_fn(move |request| {
                     let response = respond(&standing, &request, protected);
+                    if response.status().is_success() {
+                        place.admit();
+                    }
                     async move { Ok::<_, Infallible>(response) }
                 });
-                tasks.spawn(async move {
+                let task = tasks.spawn(async move {
                     // A connection that fails concerns its client only.
                     let _ = http1::Builder::new()
                         .timer(TokioTimer::new())
@@ -48,6 +54,7 @@ pub async fn serve_metrics(standing: Standing, listener: TcpListener, protected:
                         .serve_connection(TokioIo::new(stream), service)
                         .await;
                 });
+                connections.served_by(number, task);
             }
         }
     }

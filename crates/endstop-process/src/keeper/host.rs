@@ -153,7 +153,10 @@ pub(crate) fn spawn(mut keeper: Command, order: Order) -> io::Result<(Kept, Exit
         if mark.is_none() {
             super::adopted::daemons_may_live();
         }
-        super::adopted::spawn(&mut keeper)?
+        let child = super::adopted::spawn(&mut keeper)?;
+        // Before the keeper has its order, so that the command inherits it.
+        crate::open_files::restore(child.id());
+        child
     };
     #[cfg(not(target_os = "linux"))]
     let child = keeper.spawn()?;

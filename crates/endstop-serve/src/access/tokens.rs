@@ -146,6 +146,11 @@ impl Tokens {
         self.0.is_empty()
     }
 
+    /// Returns the number of tokens.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// Returns the names of all agents that tokens are bound to.
     pub fn agents(&self) -> impl Iterator<Item = &str> {
         let bound = self.0.iter().filter_map(|(_, client)| client.agents.as_ref());

@@ -7,6 +7,7 @@ use crate::app::App;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use endstop_http::Place;
 use http::header::{AUTHORIZATION, CACHE_CONTROL, CONNECTION, HeaderName};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use std::sync::Arc;
@@ -39,6 +40,11 @@ pub(super) async fn gate(
     let ambiguous = is_ambiguous(request.headers());
     let mut response = match check(&app, &request) {
         Ok(client) => {
+            // Anyone can ask for the page.
+            let is_client = app.tokens.is_empty() || client.name.is_some();
+            if let (true, Some(place)) = (is_client, request.extensions().get::<Arc<Place>>()) {
+                place.admit();
+            }
             request.extensions_mut().insert(client);
             next.run(request).await
         }

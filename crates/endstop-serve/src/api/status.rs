@@ -1,8 +1,10 @@
 //! `GET /healthz`, `/readyz` and `/metrics`.
 
 use super::failure::Failure;
+use crate::access::Client;
 use crate::app::App;
 use crate::metrics::render;
+use axum::Extension;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::HeaderValue;
@@ -18,9 +20,14 @@ pub(super) async fn ready(State(app): State<Arc<App>>) -> Result<&'static str, F
     Ok("ready\n")
 }
 
-pub(super) async fn metrics(State(app): State<Arc<App>>) -> Result<Response, Failure> {
-    let totals = app.runs.totals().await?;
+pub(super) async fn metrics(
+    State(app): State<Arc<App>>,
+    Extension(client): Extension<Client>,
+) -> Result<Response, Failure> {
+    let totals = app.runs.totals(&client).await?;
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-    let text = render(&totals, &app.refusals, app.readers());
+    // Gauges and refusals are those of all agents together.
+    let of_server = client.agents.is_none().then(|| (&app.refusals, app.readers()));
+    let text = render(&totals, of_server);
     Ok(([(CONTENT_TYPE, kind)], text).into_response())
 }

@@ -104,6 +104,18 @@ impl Runs {
                     format!("{running} runs work and {queued} wait; repeat the request later");
                 return Err(BackendError::new(ErrorKind::Full, message));
             }
+            if let Some(share) = shared.options.max_queued_of_client
+                && state.running >= running
+            {
+                let own = state.queue.iter().filter(|waiting| *waiting.client == *owner).count();
+                if own >= share {
+                    let message = format!(
+                        "{own} runs of this token wait, which is its share of the queue; repeat the \
+                         request later"
+                    );
+                    return Err(BackendError::new(ErrorKind::Full, message));
+                }
+            }
         }
         // Chosen here, because the store needs it before the run starts.
         let id = endstop::agent::new_run_id();
@@ -122,7 +134,8 @@ impl Runs {
             is_started,
         };
         let live = Arc::new(Live::default());
-        let waiting = Waiting { id: id.clone(), request, live, resume: false, is_started };
+        let client = owner.into();
+        let waiting = Waiting { id: id.clone(), client, request, live, resume: false, is_started };
         // Before it is stored, because a stored run can be found, and then stopped or followed.
         shared.add_live(&waiting);
         // Stored before the client is answered, so that no accepted run is lost by a crash.

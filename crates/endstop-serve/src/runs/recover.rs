@@ -28,7 +28,8 @@ pub(super) fn recover(shared: &Arc<Shared>) -> Result<(), StoreError> {
             live.stop(stop);
         }
         let (id, request) = (row.id.clone(), row.request.clone());
-        let waiting = Waiting { id, request, live, resume, is_started: false };
+        let client = row.client.as_str().into();
+        let waiting = Waiting { id, client, request, live, resume, is_started: false };
         match found {
             Found::Nothing if row.redacted => {
                 // The task as the client wrote it died with the process.

@@ -6,7 +6,7 @@ use rusqlite::Row;
 
 /// The columns that [`row`] reads, in its order.
 pub(super) const COLUMNS: &str = "number, id, agent, request, redacted, state, stop, created_ms, started_ms, \
-     ended_ms, termination, category, turns, cost_usd, evidence, digest";
+     ended_ms, termination, category, turns, cost_usd, evidence, digest, client";
 
 /// A run as stored.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,6 +26,8 @@ pub(crate) struct RunRow {
     pub(crate) cost_usd: Option<f64>,
     pub(crate) evidence: Option<String>,
     pub(crate) digest: Vec<u8>,
+    /// Name of the token; empty on a server without tokens.
+    pub(crate) client: String,
 }
 
 /// A run to be stored.
@@ -68,6 +70,7 @@ impl NewRun<'_> {
             cost_usd: None,
             evidence: None,
             digest: self.digest.to_vec(),
+            client: self.client.to_owned(),
         }
     }
 }
@@ -139,5 +142,6 @@ pub(super) fn row(row: &Row<'_>) -> rusqlite::Result<RunRow> {
         cost_usd: row.get(13)?,
         evidence: row.get(14)?,
         digest: row.get(15)?,
+        client: row.get(16)?,
     })
 }

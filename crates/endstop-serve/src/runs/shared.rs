@@ -57,6 +57,8 @@ pub(super) struct State {
 #[derive(Clone)]
 pub(super) struct Waiting {
     pub(super) id: String,
+    /// Name of the token that started it; empty on a server without tokens.
+    pub(super) client: Arc<str>,
     pub(super) request: RunRequest,
     pub(super) live: Arc<Live>,
     /// `true` if the journal has a part of the run.

@@ -10,13 +10,17 @@ const ALL: &str = "token-of-everything";
 const ECHO: &str = "token-of-the-echo-agent";
 
 async fn lab() -> Lab {
+    setup().start().await
+}
+
+fn setup() -> Setup {
     let file = "[tokens.all]\ntoken = \"$ALL\"\n[tokens.echo]\ntoken = \"token-of-the-echo-agent\"\n\
                 agents = [\"echo\"]\n[tokens.none]\n\
                 sha256 = \"0000000000000000000000000000000000000000000000000000000000000000\"\n\
                 agents = []\n";
     let tokens = Tokens::parse(file, |name| (name == "ALL").then(|| ALL.to_owned())).unwrap();
     let agents = vec![("echo", Scripted::echo()), ("other", Scripted::echo())];
-    Setup { tokens, ..Setup::of(agents) }.start().await
+    Setup { tokens, ..Setup::of(agents) }
 }
 
 fn bearer(token: &str) -> String {
@@ -99,6 +103,56 @@ async fn tokens_are_bound_to_agents() {
     assert_eq!(list(ECHO, "?agent=other").await, 0);
     let agents = lab.ask("GET /v1/agents", &bearer(ECHO), "").await.json();
     assert_eq!(agents["agents"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_of_bound_token_are_those_of_its_agents() {
+    let lab = lab().await;
+    for agent in ["echo", "other"] {
+        let body = json!({"agent": agent, "task": "Hi."});
+        let run = lab.post_with("/v1/runs", &bearer(ALL), &body).await.json();
+        let line = format!("GET /v1/runs/{}", run["id"].as_str().unwrap());
+        while lab.ask(&line, &bearer(ALL), "").await.json()["state"] != "ended" {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    }
+    let all = lab.ask("GET /metrics", &bearer(ALL), "").await.body;
+    let bound = lab.ask("GET /metrics", &bearer(ECHO), "").await.body;
+    for (text, has_others) in [(&all, true), (&bound, false)] {
+        for line in ["runs_started_total{agent=\"echo\"} 1", "cost_usd_total{agent=\"echo\"}"] {
+            assert!(text.contains(line), "{text}");
+        }
+        for word in ["other", "runs_running", "runs_queued", "event_readers", "refused_total"] {
+            assert_eq!(text.contains(word), has_others, "{word}: {text}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn half_open_connections_shut_out_no_client() {
+    use tokio::io::AsyncWriteExt as _;
+    let mut setup = setup();
+    setup.options.max_connections = 8;
+    let lab = setup.start().await;
+    let mut open = Vec::new();
+    for number in 0..40 {
+        let mut conn = tokio::net::TcpStream::connect(lab.address).await.unwrap();
+        // The page is for anyone, and so no sign of a client.
+        let sent: &[u8] = if number % 2 == 0 {
+            b"GET /v1/ru"
+        } else {
+            b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"
+        };
+        conn.write_all(sent).await.unwrap();
+        open.push(conn);
+    }
+    for _ in 0..4 {
+        // Before the 30 seconds of the others are over.
+        let token = bearer(ECHO);
+        let answer = lab.ask("GET /v1/agents", &token, "");
+        let answer = tokio::time::timeout(std::time::Duration::from_secs(10), answer).await;
+        assert_eq!(answer.expect("an answer").status, 200);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,6 @@
 //! The queue: its order and its bound.
 
-use crate::support::{Scripted, Setup};
+use crate::support::{Lab, Scripted, Setup};
 use serde_json::json;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -31,6 +31,63 @@ async fn full_queue_refuses_with_429() {
     // A place is free again.
     permits.add_permits(1);
     lab.start("waiting", "Go.").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn token_fills_only_its_share_of_the_queue() {
+    let agent = Scripted::waiting();
+    let permits = agent.permits.clone();
+    let mut setup = Setup::of(vec![("waiting", agent)]);
+    setup.options.max_running = 1;
+    setup.options.max_queued = 5;
+    let tokens = ["one-token-one-token", "two-token-two-token"];
+    for token in tokens {
+        setup.tokens = setup.tokens.with(&token[..3], token).unwrap();
+    }
+    let dir = std::sync::Arc::clone(&setup.dir);
+    let (kept, options) = (setup.tokens.clone(), setup.options.clone());
+    let lab = setup.start().await;
+    let start = async |lab: &Lab, token: &str| {
+        let headers = format!("authorization: Bearer {token}\r\n");
+        let answer =
+            lab.post_with("/v1/runs", &headers, &json!({"agent": "waiting", "task": "Go."})).await;
+        let share = answer.body.contains("its share of the queue");
+        assert_eq!(share, answer.status == 429 && !answer.body.contains("runs work"), "{answer:?}");
+        answer.status
+    };
+    // The first run works; half of the queue, rounded up, is one token's.
+    for status in [201, 201, 201, 201, 429, 429] {
+        assert_eq!(start(&lab, tokens[0]).await, status);
+    }
+    for status in [201, 201, 429] {
+        assert_eq!(start(&lab, tokens[1]).await, status);
+    }
+    // The share holds for the runs that the next process finds, of which one takes the place.
+    lab.stop().await;
+    let agent = Scripted { permits: permits.clone(), ..Scripted::waiting() };
+    let next = Setup { dir, tokens: kept, options, ..Setup::of(vec![("waiting", agent)]) };
+    let lab = next.start().await;
+    for status in [201, 429] {
+        assert_eq!(start(&lab, tokens[0]).await, status);
+    }
+    permits.add_permits(9);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn single_token_has_the_whole_queue() {
+    let agent = Scripted::waiting();
+    let permits = agent.permits.clone();
+    let mut setup = Setup::of(vec![("waiting", agent)]);
+    setup.options.max_running = 1;
+    setup.options.max_queued = 4;
+    setup.tokens = setup.tokens.with("one", "one-token-one-token").unwrap();
+    let lab = setup.start().await;
+    for status in [201, 201, 201, 201, 201, 429] {
+        let headers = "authorization: Bearer one-token-one-token\r\n";
+        let body = json!({"agent": "waiting", "task": "Go."});
+        assert_eq!(lab.post_with("/v1/runs", headers, &body).await.status, status);
+    }
+    permits.add_permits(5);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -225,6 +225,73 @@ fn other_users_are_refused() {
     });
 }
 
+/// Opens connections that send half of a head.
+async fn half_open(lab: &Lab, count: usize) -> Vec<Conn> {
+    let mut open = Vec::new();
+    for _ in 0..count {
+        let mut conn = Conn::to(lab.proxy.address).await;
+        conn.send("GET /v1/models HTTP/1.1\r\nHost: loc").await;
+        open.push(conn);
+    }
+    open
+}
+
+#[test]
+fn connection_without_served_request_has_little_time() {
+    run(async {
+        let (address, _upstream) = answering(OK).await;
+        let (gate, seen) = Gate::new(address);
+        let first_request_time = std::time::Duration::from_millis(300);
+        let options =
+            ProxyOptions { access: secret(), first_request_time, ..ProxyOptions::default() };
+        let proxy = gate.start_with(options).await;
+        let lab = Lab { proxy, seen, upstream: answering(OK).await.1 };
+        let mut served = lab.proxy.client().await;
+        let request = get(&format!("{}/v1/models", path().as_str()));
+        served.send(&request).await;
+        assert!(served.head().await.contains(" 200 "));
+        served.exact(2).await.expect("a body");
+        let mut half = half_open(&lab, 1).await;
+        half.push(lab.proxy.client().await);
+        let mut refused = lab.proxy.client().await;
+        refused.send(get("/v1/models")).await;
+        assert!(refused.message().await.0.contains(" 404 "));
+        half.push(refused);
+        for mut conn in half {
+            let (rest, _) = conn.rest().await;
+            // Perhaps with an answer that the head came too late, but not with another one.
+            assert!(!String::from_utf8_lossy(&rest).contains(" 200 "));
+        }
+        // The agent's tool took longer than that.
+        served.send(&request).await;
+        assert!(served.head().await.contains(" 200 "));
+    });
+}
+
+#[test]
+fn half_open_connections_shut_out_no_client() {
+    run(async {
+        let (address, upstream) = answering(OK).await;
+        let (gate, seen) = Gate::new(address);
+        let options = ProxyOptions { access: secret(), connections: 8, ..ProxyOptions::default() };
+        let proxy = gate.start_with(options).await;
+        let mut lab = Lab { proxy, seen, upstream };
+        let request = get(&format!("{}/v1/models", path().as_str()));
+        let mut client = lab.proxy.client().await;
+        client.send(&request).await;
+        assert!(client.head().await.contains(" 200 "));
+        client.exact(2).await.expect("a body");
+        // Their time is not over when the next clients come.
+        let _open = half_open(&lab, 40).await;
+        for _ in 0..4 {
+            lab.serves(&request).await;
+        }
+        // A client that was served before has kept its connection.
+        client.send(&request).await;
+        assert!(client.head().await.contains(" 200 "));
+    });
+}
+
 #[test]
 fn own_headers_are_given_once() {
     run(async {

@@ -34,7 +34,18 @@ impl Lab {
         Lab::on(file, None, Day(20_000)).await
     }
 
+    /// Starts a proxy with other options.
+    pub(crate) async fn with(file: &str, change: impl FnOnce(&mut ProxyOptions)) -> Lab {
+        let mut options = ProxyOptions::default();
+        change(&mut options);
+        Lab::start_with(file, None, Day(20_000), options).await
+    }
+
     pub(crate) async fn on(file: &str, state: Option<&Path>, day: Day) -> Lab {
+        Lab::start_with(file, state, day, ProxyOptions::default()).await
+    }
+
+    async fn start_with(file: &str, state: Option<&Path>, day: Day, options: ProxyOptions) -> Lab {
         let heads = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&heads);
         let upstream = upstream(move |conn| serve(conn, Arc::clone(&seen))).await;
@@ -52,7 +63,7 @@ impl Lab {
         let keeper = Keeper::new(standing.clone(), Duration::from_nanos(1), state, day);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let proxy = Proxy::new(standing.clone(), ProxyOptions::default());
+        let proxy = Proxy::new(standing.clone(), options);
         background(proxy.run(listener, std::future::pending()));
         Lab { address, standing, heads, keeper }
     }

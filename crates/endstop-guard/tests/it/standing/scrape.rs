@@ -109,6 +109,23 @@ fn metrics_are_not_for_web_pages() {
 }
 
 #[test]
+fn half_open_scrapes_shut_out_no_scraper() {
+    run(async {
+        let lab = Lab::start("[upstream]\nopenai = \"UPSTREAM\"\n").await;
+        let address = serve(&lab, false).await;
+        let mut open = Vec::new();
+        for _ in 0..64 {
+            let mut conn = Conn::to(address).await;
+            conn.send("GET /met").await;
+            open.push(conn);
+        }
+        let answer =
+            tokio::time::timeout(Duration::from_secs(5), get(address, "/metrics", "")).await;
+        assert!(answer.expect("an answer before their time is over").0.contains(" 200 "));
+    });
+}
+
+#[test]
 fn histogram_bounds_are_inclusive() {
     let meter = Meter::default();
     for ms in BUCKETS_MS {

@@ -1,7 +1,7 @@
 //! Tests which clients may use a standing proxy, and which profile each gets.
 
 use super::{Lab, OTHER, TOKEN};
-use crate::proxy::support::run;
+use crate::proxy::support::{Conn, run};
 use endstop_guard::standing::{Profile, choose};
 use proptest::prelude::*;
 
@@ -38,6 +38,23 @@ fn request_without_token_is_refused() {
         assert_eq!(lab.send("/v1/models", "", "").await.0, 401);
         assert_eq!((lab.calls(), lab.standing.runs().len()), (0, 0));
         assert_eq!(lab.standing.unauthorised(), 5);
+    });
+}
+
+#[test]
+fn connection_without_token_is_not_a_clients() {
+    run(async {
+        let lab = Lab::with(FILE, |options| options.connections = 4).await;
+        let address = lab.address;
+        let mut others = Vec::new();
+        for _ in 0..12 {
+            let mut conn = Conn::to(address).await;
+            conn.send("GET /v1/models HTTP/1.1\r\nhost: x\r\nx-endstop-token: wrong\r\n\r\n").await;
+            assert!(conn.message().await.0.contains(" 401 "));
+            // Refused, and still connected.
+            others.push(conn);
+        }
+        assert_eq!(lab.turn("a", 1, &with(TOKEN)).await.0, 200);
     });
 }
 
