@@ -202,14 +202,13 @@ fn bedrock(plan: &mut Plan<'_>, settings: &mut Settings) -> Result<(), Unguardab
     if !has_key && keys.is_none_or(|keys| keys.is_empty()) {
         return Err(Unguardable::BedrockWithoutKeys);
     }
-    let (base, source) = match settings.find(plan, BEDROCK_URL) {
-        Some(found) => found,
-        None => {
+    let (base, source) = if let Some(found) = settings.find(plan, BEDROCK_URL) {
+        found
+    } else {
             let region = settings.value(plan, "AWS_REGION");
             let region = region.or_else(|| settings.value(plan, "AWS_DEFAULT_REGION"));
             let region = region.ok_or(Unguardable::BedrockWithoutRegion)?;
             (format!("https://bedrock-runtime.{region}.amazonaws.com"), Source::Default)
-        }
     };
     plan.upstream(&[BedrockInvoke, BedrockConverse], &base, source);
     let url = plan.url("");
@@ -218,9 +217,9 @@ fn bedrock(plan: &mut Plan<'_>, settings: &mut Settings) -> Result<(), Unguardab
 
 /// Points calls to Vertex at the proxy.
 fn vertex(plan: &mut Plan<'_>, settings: &mut Settings) -> Result<(), Unguardable> {
-    let (base, source) = match settings.find(plan, VERTEX_URL) {
-        Some(found) => found,
-        None => {
+    let (base, source) = if let Some(found) = settings.find(plan, VERTEX_URL) {
+        found
+    } else {
             let region = settings.value(plan, "CLOUD_ML_REGION");
             let region = region.ok_or(Unguardable::VertexWithoutRegion)?;
             // The region is a part of the host, and one base URL has one host.
@@ -233,7 +232,6 @@ fn vertex(plan: &mut Plan<'_>, settings: &mut Settings) -> Result<(), Unguardabl
                 region => format!("{region}-aiplatform.googleapis.com"),
             };
             (format!("https://{host}/v1"), Source::Default)
-        }
     };
     let url = plan.service("/vertex", &base, source);
     settings.set(plan, VERTEX_URL, &url)
@@ -251,13 +249,12 @@ fn other_regions(plan: &Plan<'_>, settings: &Settings, region: &str) -> bool {
 
 /// Points calls to Foundry at the proxy.
 fn foundry(plan: &mut Plan<'_>, settings: &mut Settings) -> Result<(), Unguardable> {
-    let (base, source) = match settings.find(plan, FOUNDRY_URL) {
-        Some(found) => found,
-        None => {
+    let (base, source) = if let Some(found) = settings.find(plan, FOUNDRY_URL) {
+        found
+    } else {
             let resource = settings.value(plan, FOUNDRY_RESOURCE);
             let resource = resource.ok_or(Unguardable::FoundryWithoutAddress)?;
             (format!("https://{resource}.services.ai.azure.com/anthropic"), Source::Default)
-        }
     };
     let url = plan.service("/foundry", &base, source);
     // Its client accepts one of the two.

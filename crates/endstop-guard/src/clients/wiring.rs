@@ -303,10 +303,9 @@ impl Warning {
     /// if the program only may do so, for example because it has no key yet.
     pub fn is_unguarded(&self) -> bool {
         match self {
-            Warning::Unguardable(Unguardable::GeminiWithoutKey | Unguardable::QwenWithoutKey) => {
-                false
+            Warning::Unguardable(reason) => {
+                !matches!(reason, Unguardable::GeminiWithoutKey | Unguardable::QwenWithoutKey)
             }
-            Warning::Unguardable(_) => true,
             Warning::ProviderOutside { is_chosen, .. } => *is_chosen,
             Warning::RepositoryUpstream { .. }
             | Warning::InvalidUpstream { .. }
