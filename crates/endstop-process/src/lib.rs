@@ -36,6 +36,7 @@
 mod agent;
 mod capture;
 mod command_line;
+mod descendants;
 mod ended;
 mod environment;
 mod finished;
@@ -67,6 +68,7 @@ mod tree;
 pub use agent::{AgentEnd, AgentExit, AgentProcess, AgentProgram, StopStep};
 pub use capture::Capture;
 pub use command_line::CommandLine;
+pub use descendants::command_lines;
 pub use ended::Orphans;
 pub use environment::environment_secrets;
 pub use finished::Finished;

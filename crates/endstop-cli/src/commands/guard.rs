@@ -28,9 +28,11 @@ use endstop::core::limits::{TABLE, parse_duration};
 use endstop::core::{Decision, GuestMode, LimitValue, RuleHit, TerminationPolicy};
 use endstop::journal::SqliteJournal;
 use endstop::{Limits, Outcome, Termination};
-use endstop_guard::clients::{DiskFiles, Request, Source, Warning, Wiring, wire};
+use endstop_guard::clients::{DiskFiles, Request, Source, Warning, Wiring, goes_around, wire};
 use endstop_guard::exchange::RunName;
-use endstop_guard::process::{GRACE, PrivateFolder, Signals, Supervised, launch, supervise};
+use endstop_guard::process::{
+    GRACE, PrivateFolder, Signals, Supervised, command_lines, launch, supervise,
+};
 use endstop_guard::proxy::{Access, Proxy, ProxyOptions, SecretPath, Upstream, UpstreamMap};
 use endstop_guard::run::{
     Counts, Gate, GuardEvent, JournalSettings, OnLimit, ProgramEnd, QUIET, RunHandle, Settings,
@@ -291,6 +293,13 @@ async fn guarded(
     let mut agent = launch(&wiring, &private, &mark).map_err(|error| not_started(args, &error))?;
     #[expect(clippy::disallowed_methods, reason = "aborted below, after the program has ended")]
     let warning = tokio::spawn(say_if_quiet(handle.clone(), lines.clone(), notes.clone()));
+    let around = {
+        let mut environment = environment.clone();
+        environment.extend(wiring.env.iter().cloned());
+        say_of_others(environment, address, wiring.client, (lines.clone(), notes.clone()))
+    };
+    #[expect(clippy::disallowed_methods, reason = "aborted below, after the program has ended")]
+    let around = tokio::spawn(around);
     let limit = limit_reached(handle.clone(), on_limit, grace);
     let on_cancel = || {
         handle.cancel();
@@ -302,6 +311,7 @@ async fn guarded(
         never = notes.watch() => match never {},
     };
     warning.abort();
+    around.abort();
     // Some clients close before the usage arrives; it is read to its end.
     let _ = tokio::time::timeout(READ_ON, handle.idle()).await;
     let is_known = |warning: &Warning| matches!(warning, Warning::Subscription { .. });
@@ -427,6 +437,43 @@ async fn say_if_quiet(handle: RunHandle, lines: GuardLines, notes: GuardNotes) {
     // Its user is in front of it and may not have asked anything yet. If that stays so, the card says it.
     if !notes.is_taken() {
         notes.say(&format!("endstop guard: {warning}"));
+    }
+}
+
+/// Says once of each client that the program has started if its calls may go around guard. Looks for processes, so one
+/// that lives shortly is missed.
+async fn say_of_others(
+    environment: BTreeMap<String, String>,
+    proxy: String,
+    own: Option<&'static str>,
+    (lines, notes): (GuardLines, GuardNotes),
+) {
+    /// Interval between two looks.
+    const LOOK_EVERY: Duration = Duration::from_millis(500);
+    let folder = std::env::current_dir().unwrap_or_default();
+    let mut said: Vec<&str> = own.into_iter().collect();
+    loop {
+        for command in command_lines() {
+            let request = Request {
+                command: &command,
+                environment: &environment,
+                folder: &folder,
+                proxy: &proxy,
+                private: Path::new(""),
+                files: &DiskFiles,
+            };
+            let Some(client) = goes_around(&request).filter(|name| !said.contains(name)) else {
+                continue;
+            };
+            said.push(client);
+            let what = format!(
+                "the program has started {client}, whose calls may go to an address of its own: guard does not see \
+                 them, and no limit holds for them"
+            );
+            lines.warning(&what);
+            notes.say(&format!("endstop guard: {what}"));
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
     }
 }
 

@@ -686,6 +686,50 @@ fn refusal_of_guard_is_the_reason_of_a_run_that_fails() {
 }
 
 #[test]
+fn client_that_the_program_starts_is_noted_if_it_goes_around() {
+    let cli = Cli::new();
+    for name in ["codex", "claude", "pi", "gemini", "make"] {
+        // A process has the name of its file.
+        std::fs::copy("/bin/sh", cli.path(name)).unwrap();
+    }
+    let own = r#"{"env":{"ANTHROPIC_BASE_URL":"https://gateway.example"}}"#;
+    for (folder, file, text) in [
+        (".codex", "config.toml", "openai_base_url = \"https://gw.example/v1\"\n"),
+        (".claude", "settings.json", own),
+    ] {
+        std::fs::create_dir_all(cli.path("own").join(folder)).unwrap();
+        std::fs::write(cli.path("own").join(folder).join(file), text).unwrap();
+    }
+    let work = "'sleep 2; true'";
+    for (home, script, expected) in [
+        ("none", format!("./codex -c {work}; ./codex -c {work}"), Some("codex")),
+        ("own", format!("./codex -c {work}"), Some("codex")),
+        ("none", format!("exec ./codex -c {work}"), Some("codex")),
+        ("none", format!("sh -c \"setsid -w ./pi -c {work}\""), Some("pi")),
+        ("own", format!("./claude -c {work}"), Some("Claude Code")),
+        ("none", format!("./claude -c {work}"), None),
+        ("none", format!("./gemini -c {work}"), None),
+        ("own", format!("./make -c {work} codex"), None),
+        ("none", "./codex -c 'sleep 2; : http://127.0.0.1:9/v1'".to_owned(), None),
+    ] {
+        let mut command =
+            cli.command(["--json", "guard", "--journal", "off", "--", "sh", "-c", &script]);
+        command.env("HOME", cli.path(home)).env("GEMINI_API_KEY", "a-key-of-gemini");
+        let done = Started::new(command, "").finish().exits(0);
+        for text in [&done.stdout, &done.stderr] {
+            let notes = text.matches("the program has started ").count();
+            assert_eq!(notes, usize::from(expected.is_some()), "{script}: {done:#?}");
+            let named = format!("has started {}, whose calls", expected.unwrap_or_default());
+            assert_eq!(text.contains(&named), expected.is_some(), "{script}: {done:#?}");
+        }
+    }
+    // The program itself was pointed at guard, and so is what it starts with its own arguments.
+    let args = ["guard", "--journal", "off", "--", "./codex", "-c", "./codex -c 'sleep 2; true'"];
+    let done = cli.run(args);
+    assert!(!done.stderr.contains("has started"), "{done:#?}");
+}
+
+#[test]
 fn calls_of_a_subscription_are_noted() {
     const NOTE: &str =
         "logged in with a subscription: costs are what the same calls would cost by key";

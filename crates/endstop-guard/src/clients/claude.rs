@@ -205,10 +205,10 @@ fn bedrock(plan: &mut Plan<'_>, settings: &mut Settings) -> Result<(), Unguardab
     let (base, source) = if let Some(found) = settings.find(plan, BEDROCK_URL) {
         found
     } else {
-            let region = settings.value(plan, "AWS_REGION");
-            let region = region.or_else(|| settings.value(plan, "AWS_DEFAULT_REGION"));
-            let region = region.ok_or(Unguardable::BedrockWithoutRegion)?;
-            (format!("https://bedrock-runtime.{region}.amazonaws.com"), Source::Default)
+        let region = settings.value(plan, "AWS_REGION");
+        let region = region.or_else(|| settings.value(plan, "AWS_DEFAULT_REGION"));
+        let region = region.ok_or(Unguardable::BedrockWithoutRegion)?;
+        (format!("https://bedrock-runtime.{region}.amazonaws.com"), Source::Default)
     };
     plan.upstream(&[BedrockInvoke, BedrockConverse], &base, source);
     let url = plan.url("");
@@ -220,18 +220,18 @@ fn vertex(plan: &mut Plan<'_>, settings: &mut Settings) -> Result<(), Unguardabl
     let (base, source) = if let Some(found) = settings.find(plan, VERTEX_URL) {
         found
     } else {
-            let region = settings.value(plan, "CLOUD_ML_REGION");
-            let region = region.ok_or(Unguardable::VertexWithoutRegion)?;
-            // The region is a part of the host, and one base URL has one host.
-            if other_regions(plan, settings, &region) {
-                return Err(Unguardable::VertexRegions);
-            }
-            let host = match region.as_str() {
-                "global" => "aiplatform.googleapis.com".to_owned(),
-                "us" | "eu" => format!("aiplatform.{region}.rep.googleapis.com"),
-                region => format!("{region}-aiplatform.googleapis.com"),
-            };
-            (format!("https://{host}/v1"), Source::Default)
+        let region = settings.value(plan, "CLOUD_ML_REGION");
+        let region = region.ok_or(Unguardable::VertexWithoutRegion)?;
+        // The region is a part of the host, and one base URL has one host.
+        if other_regions(plan, settings, &region) {
+            return Err(Unguardable::VertexRegions);
+        }
+        let host = match region.as_str() {
+            "global" => "aiplatform.googleapis.com".to_owned(),
+            "us" | "eu" => format!("aiplatform.{region}.rep.googleapis.com"),
+            region => format!("{region}-aiplatform.googleapis.com"),
+        };
+        (format!("https://{host}/v1"), Source::Default)
     };
     let url = plan.service("/vertex", &base, source);
     settings.set(plan, VERTEX_URL, &url)
@@ -252,9 +252,9 @@ fn foundry(plan: &mut Plan<'_>, settings: &mut Settings) -> Result<(), Unguardab
     let (base, source) = if let Some(found) = settings.find(plan, FOUNDRY_URL) {
         found
     } else {
-            let resource = settings.value(plan, FOUNDRY_RESOURCE);
-            let resource = resource.ok_or(Unguardable::FoundryWithoutAddress)?;
-            (format!("https://{resource}.services.ai.azure.com/anthropic"), Source::Default)
+        let resource = settings.value(plan, FOUNDRY_RESOURCE);
+        let resource = resource.ok_or(Unguardable::FoundryWithoutAddress)?;
+        (format!("https://{resource}.services.ai.azure.com/anthropic"), Source::Default)
     };
     let url = plan.service("/foundry", &base, source);
     // Its client accepts one of the two.

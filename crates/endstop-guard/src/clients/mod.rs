@@ -56,6 +56,40 @@ pub use shell::{Shell, UnknownShell, print_env};
 pub use table::{CLIENTS, Client};
 pub use wiring::{Mirror, Source, TempFile, Unguardable, Warning, Wiring};
 
+/// Returns the name of the client that a command starts, if its calls may go around the proxy although the variables
+/// of the wiring are set: it does not read them, or a file of the user names another address.
+///
+/// ```
+/// use endstop_guard::clients::{NoFiles, Request, goes_around};
+/// use std::path::Path;
+/// let around = |program: &str| goes_around(&Request {
+///     command: &[program.into()],
+///     environment: &[("GEMINI_API_KEY".into(), "key".into())].into(),
+///     folder: Path::new("/src"),
+///     proxy: "http://127.0.0.1:4000/run/r1",
+///     private: Path::new("/tmp"),
+///     files: &NoFiles,
+/// });
+/// assert_eq!((around("codex"), around("gemini"), around("make")), (Some("codex"), None, None));
+/// ```
+pub fn goes_around(request: &Request<'_>) -> Option<&'static str> {
+    let (client, command) = recognise::recognise(request.command);
+    let client = client?;
+    // A command that names an address of this machine was pointed at a proxy, for example by a guard of its own.
+    let is_pointed = |word: &std::ffi::OsString| {
+        let word = word.to_string_lossy();
+        ["http://127.0.0.1:", "http://localhost:"].iter().any(|local| word.contains(local))
+    };
+    if command.words.iter().any(is_pointed) || recognise::makes_no_run(Some(client), &command) {
+        return None;
+    }
+    let wiring = wire(request);
+    let by_file = wiring.upstreams.iter().any(|(_, _, source)| matches!(source, Source::File(_)));
+    let goes =
+        !client.reads_variables || by_file || wiring.warnings.iter().any(Warning::is_unguarded);
+    goes.then_some(client.name)
+}
+
 /// Decides how a command is pointed at the proxy. Pure: everything that it depends on is in the
 /// request.
 pub fn wire(request: &Request<'_>) -> Wiring {

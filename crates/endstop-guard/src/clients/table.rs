@@ -20,6 +20,8 @@ pub struct Client {
     pub tested: &'static str,
     /// `true` if it offers tools with each turn, so that a call without tools is a title or the like.
     pub(super) offers_tools: bool,
+    /// `true` if the variables that are set for every program point it at the proxy, so that a program may start it.
+    pub(super) reads_variables: bool,
     /// Options and first operands with which it makes no run: it shows its version or its help, logs in, or changes its
     /// configuration.
     pub(super) no_run: &'static [&'static str],
@@ -38,6 +40,7 @@ pub const CLIENTS: &[Client] = &[
         modules: &[],
         tested: "2.1.330",
         offers_tools: true,
+        reads_variables: true,
         no_run: &[
             "-v",
             "--version",
@@ -87,6 +90,7 @@ pub const CLIENTS: &[Client] = &[
         modules: &[],
         tested: "0.169.0",
         offers_tools: true,
+        reads_variables: false,
         no_run: &[
             "-V",
             "--version",
@@ -128,6 +132,7 @@ pub const CLIENTS: &[Client] = &[
         modules: &[],
         tested: "0.61.0",
         offers_tools: true,
+        reads_variables: true,
         no_run: &["-v", "--version", "-h", "--help", "extensions", "hooks", "mcp", "skills"],
         valued: &[
             "--approval-mode",
@@ -149,6 +154,7 @@ pub const CLIENTS: &[Client] = &[
         modules: &[],
         tested: "1.18.33",
         offers_tools: true,
+        reads_variables: false,
         no_run: &[
             "-v",
             "--version",
@@ -186,6 +192,7 @@ pub const CLIENTS: &[Client] = &[
         modules: &[],
         tested: "0.24.4",
         offers_tools: true,
+        reads_variables: true,
         no_run: &["-v", "--version", "-h", "--help", "auth", "extensions", "hooks", "mcp"],
         valued: &[
             "--approval-mode",
@@ -210,6 +217,7 @@ pub const CLIENTS: &[Client] = &[
         modules: &["aider"],
         tested: "0.86.2",
         offers_tools: false,
+        reads_variables: true,
         no_run: &[
             "--version",
             "-h",
@@ -232,6 +240,7 @@ pub const CLIENTS: &[Client] = &[
         modules: &[],
         tested: "0.73.1",
         offers_tools: true,
+        reads_variables: false,
         no_run: &[
             "-v",
             "--version",
@@ -267,6 +276,7 @@ pub const CLIENTS: &[Client] = &[
         modules: &[],
         tested: "",
         offers_tools: true,
+        reads_variables: false,
         no_run: &[
             "-v",
             "--version",
@@ -292,6 +302,7 @@ pub const CLIENTS: &[Client] = &[
         modules: &[],
         tested: "",
         offers_tools: true,
+        reads_variables: false,
         no_run: &[
             "-v",
             "--version",

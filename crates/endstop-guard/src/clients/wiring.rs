@@ -303,8 +303,8 @@ impl Warning {
     /// if the program only may do so, for example because it has no key yet.
     pub fn is_unguarded(&self) -> bool {
         match self {
-            Warning::Unguardable(reason) => {
-                !matches!(reason, Unguardable::GeminiWithoutKey | Unguardable::QwenWithoutKey)
+            Warning::Unguardable(what) => {
+                !matches!(what, Unguardable::GeminiWithoutKey | Unguardable::QwenWithoutKey)
             }
             Warning::ProviderOutside { is_chosen, .. } => *is_chosen,
             Warning::RepositoryUpstream { .. }

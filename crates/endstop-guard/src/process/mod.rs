@@ -30,6 +30,7 @@ mod peer;
 mod signals;
 mod supervise;
 
+pub use endstop_process::command_lines;
 pub use launch::{PrivateFolder, launch};
 pub use outgoing::{Outgoing, OutgoingWarning};
 pub(crate) use peer::{PeerError, check_user};
