@@ -199,7 +199,9 @@ async fn serve(
     let standing = Standing::new(file.tokens, file.profiles, &file.upstreams, salt, watcher);
     if let Some(journal) = &journal {
         for (profile, gate) in standing.gates() {
-            gate.restore(&journal.kept(&responses_of(profile)).map_err(unreadable)?);
+            gate.restore(
+                &journal.kept(&responses_of(profile)).map_err(|error| unreadable(&error))?,
+            );
         }
     }
     let keeper = Keeper::new(standing.clone(), file.idle_after, state, Day::now());
@@ -249,8 +251,8 @@ fn responses_of(profile: &str) -> String {
     format!("guard responses {profile}")
 }
 
-fn unreadable(error: JournalError) -> Failure {
-    Failure::fault(&error.to_string())
+fn unreadable(error: &JournalError) -> Failure {
+    Failure::fault(error.to_string())
 }
 
 /// Returns the salt of the journal, so that what an earlier process has kept is known, or a new one.
@@ -258,7 +260,7 @@ fn kept_salt(journal: Option<&SqliteJournal>) -> Result<[u8; 16]> {
     const OWNER: &str = "guard";
     let Some(journal) = journal else { return Ok(salt()) };
     let known = || -> Result<Option<[u8; 16]>> {
-        let kept = journal.kept(OWNER).map_err(unreadable)?;
+        let kept = journal.kept(OWNER).map_err(|error| unreadable(&error))?;
         let hex = kept.iter().find(|(name, _)| name == "salt").map(|(_, value)| value);
         let number = hex.and_then(|hex| u128::from_str_radix(hex, 16).ok());
         Ok(number.map(u128::to_be_bytes))
@@ -267,7 +269,7 @@ fn kept_salt(journal: Option<&SqliteJournal>) -> Result<[u8; 16]> {
         return Ok(known);
     }
     let new = format!("{:032x}", u128::from_be_bytes(salt()));
-    journal.keep(OWNER, &[("salt".to_owned(), new)], 1).map_err(unreadable)?;
+    journal.keep(OWNER, &[("salt".to_owned(), new)], 1).map_err(|error| unreadable(&error))?;
     // Of two processes that begin at once, the last one has set it.
     Ok(known()?.unwrap_or_else(salt))
 }
