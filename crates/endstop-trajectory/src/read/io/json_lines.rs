@@ -59,17 +59,22 @@ pub(crate) struct Records<'p> {
     is_record: fn(&Fields) -> bool,
     /// The memory that values may still take; `None` if the file is too light to need a count.
     room: Option<u64>,
+    /// `true` once the records so far have used up the memory, so that the rest of the file is not read.
+    is_full: bool,
 }
 
 impl<'p> Records<'p> {
     pub(crate) fn new(bytes: &[u8], file: &'p str, is_record: fn(&Fields) -> bool) -> Records<'p> {
         let is_heavy = bounded_json::check(bytes, bounded_json::MOST).is_err();
-        Records { file, is_record, room: is_heavy.then_some(bounded_json::MOST) }
+        Records { file, is_record, room: is_heavy.then_some(bounded_json::MOST), is_full: false }
     }
 
     /// Parses a line, and returns each record with its bytes. Of a damaged line, returns the whole records in it, and the problem: a writer that
     /// was killed leaves a part of a record, and the next one writes its record behind it.
     pub(crate) fn of<'l>(&mut self, line: Line<'l>) -> (Vec<(Fields, &'l [u8])>, Option<Problem>) {
+        if self.is_full {
+            return (Vec::new(), None);
+        }
         let problem = match self.record(line) {
             Ok(map) => return (vec![(map, line.bytes)], None),
             Err(problem) => problem,
@@ -122,8 +127,12 @@ impl<'p> Records<'p> {
         if let Err(error) = serde_json::from_slice::<IgnoredAny>(line.bytes) {
             return Err(line.problem(self.file, &error));
         }
+        // A line that is too heavy alone loses only itself.
+        self.is_full = weight <= bounded_json::MOST;
+        let lost =
+            if self.is_full { "this line and those after it are not read" } else { "not read" };
         let what = format!(
-            "too many values: they need {weight} bytes in memory, and {room} are left; not read"
+            "too many values: they need {weight} bytes in memory, and {room} are left; {lost}"
         );
         let (file, at) = (self.file.to_owned(), Some(line.at));
         Err(Problem { file, at, kind: ProblemKind::TooManyValues, what })
