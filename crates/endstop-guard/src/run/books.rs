@@ -42,6 +42,11 @@ impl Books {
         }
     }
 
+    /// Enters what no thread has counted: each hears of it with its next call, or at its end.
+    pub(super) fn book(&mut self, spending: &Spending) {
+        self.add(&mut Spending::default(), spending);
+    }
+
     /// Admits a turn, which is entered when it ends.
     pub(super) fn admit_turn(&mut self) -> OpenTurn {
         self.in_flight = self.in_flight.saturating_add(1);
@@ -102,7 +107,7 @@ fn add(sum: &mut Spending, more: &Spending) {
 }
 
 /// The part of a sum that is not in `counted`, which is a part of it.
-fn rest(sum: &Spending, counted: &Spending) -> Spending {
+pub(super) fn rest(sum: &Spending, counted: &Spending) -> Spending {
     Spending {
         usage: sum.usage.since(&counted.usage),
         cost: sum.cost.saturating_sub(counted.cost),

@@ -3,10 +3,10 @@
 use crate::exchange::answer::Reply;
 use crate::exchange::{Kind, Seat, ThreadId};
 use crate::proxy::AbortToken;
-use endstop_core::EffectId;
+use endstop_core::{EffectId, Price};
 use endstop_wire::catalog::prices::ModelInfo;
 use endstop_wire::{Dialect, RequestFacts};
-use std::sync::{Mutex, Weak};
+use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 
 /// A thread's place: a conversation, or a single call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -42,6 +42,8 @@ pub(super) struct CallFacts {
     pub(super) reply: Reply,
     pub(super) request: RequestFacts,
     pub(super) dialect: &'static Dialect,
+    /// The price of the call, if it is known.
+    pub(super) price: Option<Price>,
     /// The source of the call's price, if that is the catalogue.
     pub(super) catalogue: Option<ModelInfo>,
 }
@@ -53,6 +55,15 @@ pub(super) trait OpenCall: Send {
     /// only its usage may follow. Reads what was put off; if that ends the run in the middle of the
     /// message, the exchange is aborted.
     fn end_if_complete(&mut self, has_waited: bool) -> bool;
+
+    /// Ends the call if its finish value has passed. The exchange continues, and what it reports later is booked.
+    fn end_if_finished(&mut self);
+}
+
+/// Locks a reading.
+// After a panic the response is at worst one that cannot be decoded, which is an error of the call.
+pub(super) fn lock_call<T: OpenCall + ?Sized>(reading: &Mutex<T>) -> MutexGuard<'_, T> {
+    reading.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The open call of an exchange; gone once the exchange has ended.

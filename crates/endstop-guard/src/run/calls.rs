@@ -1,10 +1,13 @@
 //! The calls of a guarded run: admitted, streamed, ended.
 
+use super::books::rest;
 use super::call::{CallFacts, OpenCall, Place, Ticket, WeakCall};
 use super::guarded::{Exchange, Guarded};
 use super::thread::{Asked, Step, Thread};
 use crate::exchange::{Placed, steady};
 use crate::proxy::{AbortToken, RequestHead, Stop};
+use endstop::budget::Amount;
+use endstop_core::guest::Spending;
 use endstop_core::{GuestCall, ModelError, ModelTurn, ToolReport, ToolStatus, TurnDelta};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -73,6 +76,7 @@ impl Guarded {
             }
             Asked::Go { call, output_cap } => {
                 self.counts.calls += 1;
+                self.counts.metered += u64::from(facts.is_metered);
                 if placed.kind.is_turn() {
                     self.rejected = None;
                 }
@@ -87,6 +91,7 @@ impl Guarded {
                     gone: false,
                     finished: false,
                     reading: None,
+                    rests_until: None,
                 };
                 self.exchanges.insert(number, exchange);
                 let in_flight = self.exchanges.len() as u64;
@@ -122,6 +127,36 @@ impl Guarded {
         let open =
             |(number, one): (&u64, &Exchange)| Some((*number, one.reading.as_ref()?.upgrade()?));
         self.exchanges.iter().filter(|(_, one)| one.started).filter_map(open).collect()
+    }
+
+    /// Notes when a call counts as complete whose finish value has passed.
+    pub(super) fn ends_at(&mut self, number: u64, at: Duration) {
+        let Some(exchange) = self.exchanges.get_mut(&number) else { return };
+        if let Some(before) = exchange.rests_until.replace(at) {
+            self.rests.remove(&(before, number));
+        }
+        self.rests.insert((at, number));
+    }
+
+    /// Takes the readings of the calls that count as complete now. They lock the run, so they are used without its
+    /// lock.
+    pub(super) fn take_complete(&mut self, now: Duration) -> Vec<Arc<Mutex<dyn OpenCall>>> {
+        let later = self.rests.split_off(&(now, u64::MAX));
+        let due = std::mem::replace(&mut self.rests, later);
+        let reading = |(_, number): (Duration, u64)| {
+            let exchange = self.exchanges.get(&number)?;
+            exchange.reading.as_ref()?.upgrade()
+        };
+        due.into_iter().filter_map(reading).collect()
+    }
+
+    /// Books what a provider reported after its call had ended.
+    pub(super) fn book_late(&mut self, spending: &Spending) {
+        self.books.book(spending);
+        if let Some(budget) = &self.budget {
+            let tokens = spending.usage.total_tokens();
+            budget.settle_amount(Amount::ZERO, Amount { usd: spending.cost, tokens });
+        }
     }
 
     /// `true` if a call is in flight of which only usage may follow.
@@ -189,9 +224,18 @@ impl Guarded {
         true
     }
 
-    /// Reports the end of a call.
-    pub(super) fn ended(&mut self, at: Duration, ticket: &Ticket, response: Response) {
+    /// Reports the end of a call, and returns what was booked for it.
+    pub(super) fn ended(&mut self, at: Duration, ticket: &Ticket, response: Response) -> Spending {
+        let before = self.books.sum().clone();
+        self.end_call(at, ticket, response);
+        rest(self.books.sum(), &before)
+    }
+
+    fn end_call(&mut self, at: Duration, ticket: &Ticket, response: Response) {
         let exchange = self.exchanges.remove(&ticket.number);
+        if let Some(until) = exchange.as_ref().and_then(|exchange| exchange.rests_until) {
+            self.rests.remove(&(until, ticket.number));
+        }
         let is_metered = exchange.as_ref().is_some_and(|exchange| exchange.facts.is_metered);
         let was_left = exchange.is_some_and(|exchange| exchange.gone);
         self.active_at = at;

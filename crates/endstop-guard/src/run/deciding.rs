@@ -1,12 +1,12 @@
 //! Decides about each request: places a call in its run, and admits, answers or refuses it.
 
 use super::answers::to_proxy;
-use super::call::{CallFacts, Place, Ticket};
+use super::call::{CallFacts, Place, Ticket, lock_call};
 use super::calls::Admitted;
 use super::event::GuardEvent;
 use super::gate::{Gate, lock};
 use super::guarded::Guarded;
-use super::observer::{self, CallObserver, NOT_SENT};
+use super::observer::{CallObserver, NOT_SENT};
 use super::passing::checked;
 use super::pricing::{dialect_of, no_price, price_of};
 use super::resign::Signed;
@@ -158,6 +158,7 @@ impl Gate {
                 ..RequestFacts::default()
             },
             dialect: dialect_of(spoken(request), url.host()),
+            price,
             catalogue,
         });
         let shared = &run.0;
@@ -224,7 +225,7 @@ impl Gate {
             return None;
         }
         for (number, reading) in readings {
-            let has_finished = observer::lock(&reading).end_if_complete(has_waited);
+            let has_finished = lock_call(&reading).end_if_complete(has_waited);
             if has_finished {
                 run.0.lock().has_finished(number);
             }

@@ -118,7 +118,9 @@ impl Guarded {
         if self.outcome.is_some() {
             return None;
         }
-        self.threads.values().filter_map(Thread::wake_at).chain(self.deadline()).min()
+        let complete = self.rests.first().map(|(at, _)| *at);
+        let due = self.threads.values().filter_map(Thread::wake_at).chain(self.deadline());
+        due.chain(complete).min()
     }
 
     /// Changes the limits of the run and of each of its threads. Returns `false` if the run has
@@ -208,7 +210,8 @@ impl Guarded {
             return None;
         }
         if !self.counts.has_model_calls() {
-            let what = if self.counts.others > 0 { "model call" } else { "call" };
+            let is_other = self.counts.others > 0 || self.counts.metered > 0;
+            let what = if is_other { "model call" } else { "call" };
             let (termination, rest) = match end {
                 ProgramEnd { attended: true, .. } => {
                     (Termination::Cancelled, ": its user left it, or it does not use the proxy")

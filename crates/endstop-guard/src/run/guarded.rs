@@ -23,7 +23,7 @@ use endstop::budget::SharedBudget;
 use endstop_core::guest::{Guest, GuestStart, Spending};
 use endstop_core::{Decision, GuestMode, Limits, NanoUsd, Outcome, RuleHit, RunSpec};
 use endstop_wire::redact::{KnownKeys, Sealed};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,6 +46,8 @@ pub(super) struct Exchange {
     pub(super) finished: bool,
     /// The reading of its response.
     pub(super) reading: Option<WeakCall>,
+    /// The time at which it counts as complete.
+    pub(super) rests_until: Option<Duration>,
 }
 
 /// Numbers for the report of a run.
@@ -61,6 +63,8 @@ pub struct Counts {
     pub finals: u64,
     /// Calls after the end that were refused.
     pub refusals: u64,
+    /// Those of the calls that make no text: embeddings, images, speech.
+    pub metered: u64,
     /// Calls that guard could not read, and that passed.
     pub unread: u64,
     /// Model calls that guard refused before the end: they are not valid, or a limit could not be kept with them.
@@ -77,8 +81,9 @@ pub struct Counts {
 impl Counts {
     /// `true` if a model call has come, whatever its answer was.
     pub fn has_model_calls(&self) -> bool {
-        let Counts { calls, unread, rejected, finals, refusals, .. } = self;
-        [calls, unread, rejected, finals, refusals].into_iter().any(|count| *count > 0)
+        let Counts { calls, metered, unread, rejected, finals, refusals, .. } = *self;
+        let calls = calls.saturating_sub(metered);
+        [calls, unread, rejected, finals, refusals].into_iter().any(|count| count > 0)
     }
 }
 
@@ -101,6 +106,8 @@ pub(super) struct Guarded {
     /// The threads in memory; none after the end.
     pub(super) threads: HashMap<Place, Thread>,
     pub(super) exchanges: HashMap<u64, Exchange>,
+    /// The times at which calls count as complete although their exchanges go on, with their numbers.
+    pub(super) rests: BTreeSet<(Duration, u64)>,
     /// Calls whose response has passed while the provider works on, by the id of the response.
     pub(super) held: HashMap<String, (Ticket, Arc<CallFacts>)>,
     pub(super) next_exchange: u64,
@@ -161,6 +168,7 @@ impl Guarded {
             budget,
             threads: HashMap::new(),
             exchanges: HashMap::new(),
+            rests: BTreeSet::new(),
             held: HashMap::new(),
             next_exchange: 0,
             lead: None,

@@ -86,6 +86,7 @@ impl Gate {
             reply: Reply::unread(line, &facts),
             request: RequestFacts::default(),
             dialect: dialect_of(format, url.host()),
+            price,
             catalogue: None,
         });
         let prompt_bytes = decoded.len() as u64;
@@ -179,7 +180,7 @@ impl Counting {
             return;
         }
         let response = self.response(end);
-        self.shared.finished(&self.ticket, &self.facts, response);
+        let _ = self.shared.finished(&self.ticket, &self.facts, response);
     }
 
     fn response(&self, end: &End) -> Response {

@@ -1,22 +1,28 @@
 //! Reads the copy of a response: deltas go to the kernel while they pass, the decoded response at
 //! the end.
 
-use super::call::{CallFacts, OpenCall, Ticket};
+use super::call::{CallFacts, OpenCall, Ticket, lock_call};
 use super::calls::Response;
 use super::runs::Shared;
 use crate::exchange::answer::{Ending, Stamp, Tail};
 use crate::proxy::{End, Flow, ReadOn, ResponseHead, ResponseObserver, Unreadable};
 use bytes::Bytes;
+use endstop_core::guest::Spending;
 use endstop_core::{ErrorClass, ModelError, ModelTurn, TurnDelta};
 use endstop_wire::{Decoded, Delta, Eof, Headers, StreamDecoder, WireFormat};
 use http::{HeaderName, HeaderValue};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 /// The response header with the warnings of a thread.
 const WARNING: &str = "x-endstop-warning";
 /// The longest text in that header, in characters.
 const LONGEST_WARNING: usize = 400;
+
+/// The wait for more of a response after its finish value: with its usage, and without it or after content that
+/// followed. The same as those of a run's own calls.
+const REST_WITH_USAGE: Duration = Duration::from_secs(2);
+const REST: Duration = Duration::from_secs(10);
 
 /// The error of a request that was not sent.
 pub(super) const NOT_SENT: &str = "the request was not sent";
@@ -36,13 +42,8 @@ impl CallObserver {
     }
 
     fn reading(&self) -> MutexGuard<'_, Reading> {
-        lock(&self.0)
+        lock_call(&self.0)
     }
-}
-
-// After a panic the response is at worst one that cannot be decoded, which is an error of the call.
-pub(super) fn lock<T: OpenCall + ?Sized>(reading: &Mutex<T>) -> MutexGuard<'_, T> {
-    reading.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl ResponseObserver for CallObserver {
@@ -67,7 +68,9 @@ impl ResponseObserver for CallObserver {
     }
 
     fn end(self: Box<Self>, end: End) {
-        self.reading().report_end(&end);
+        let mut reading = self.reading();
+        reading.report_end(&end);
+        reading.book_late();
     }
 }
 
@@ -95,8 +98,11 @@ struct Reading {
     deltas: Vec<TurnDelta>,
     /// The time of the request, until the first byte of its response.
     asked_at: Option<Duration>,
-    /// The status of the response; 0 before its head.
-    status: u16,
+    /// The head of the response.
+    head: Option<Box<ResponseHead>>,
+    /// The usage and cost that were booked for a call which ended before its exchange, and the reader of what
+    /// comes after that.
+    late: Option<(Spending, Box<StreamDecoder>)>,
     is_ended: bool,
 }
 
@@ -116,7 +122,8 @@ impl Reading {
             tail,
             deltas: Vec::new(),
             asked_at: Some(asked_at),
-            status: 0,
+            head: None,
+            late: None,
             is_ended: false,
         }
     }
@@ -136,8 +143,16 @@ impl Reading {
     fn read(&mut self, chunk: &[u8]) -> Flow {
         let Some(decoder) = &mut self.decoder else { return Flow::Pass };
         let deltas = &mut self.deltas;
+        let before = (decoder.has_ended_turn(), decoder.has_usage());
         // An error of the decoder is in its result; the bytes still pass.
         let _ = decoder.push(chunk, &mut |delta| take(deltas, delta, chunk.len()));
+        let after = (decoder.has_ended_turn(), decoder.has_usage());
+        // Content, the finish value and usage move the time at which the turn counts as complete; pings do not.
+        if after.0 && (after != before || !deltas.is_empty()) {
+            let is_content = before.0 && !deltas.is_empty();
+            let wait = if after.1 && !is_content { REST_WITH_USAGE } else { REST };
+            self.shared.ends_after(&self.ticket, wait);
+        }
         if self.report() { Flow::Pass } else { self.stop() }
     }
 
@@ -158,7 +173,7 @@ impl Reading {
 
 impl Reading {
     fn head(&mut self, head: &ResponseHead) {
-        self.status = head.status.as_u16();
+        self.head = Some(Box::new(head.clone()));
         self.decoder = Some(Box::new(decoder_of(&self.facts, head)));
     }
 
@@ -175,6 +190,10 @@ impl Reading {
     }
 
     fn bytes(&mut self, chunk: &[u8]) -> Flow {
+        if let Some((_, late)) = &mut self.late {
+            // An error of the decoder is in its result; the bytes still pass.
+            let _ = late.push(chunk, &mut |_| {});
+        }
         if self.is_ended {
             return Flow::Pass;
         }
@@ -196,7 +215,7 @@ impl Reading {
     fn unreadable(&mut self, reason: &Unreadable) -> Flow {
         let message = format!("the response cannot be read: {reason}");
         // The provider bills a response that only guard cannot read.
-        let billed = self.status < 400;
+        let billed = self.head.as_ref().is_none_or(|head| head.status.as_u16() < 400);
         let class = if billed { ErrorClass::IncompleteStream } else { ErrorClass::UnknownError };
         self.problem.get_or_insert_with(|| Box::new(ModelError::new(class, message)));
         self.decoder = None;
@@ -235,7 +254,23 @@ impl Reading {
             }
             (End::Aborted, None) => broken(decoder, &self.facts, "the call was aborted"),
         };
-        self.shared.finished(&self.ticket, &self.facts, response);
+        let booked = self.shared.finished(&self.ticket, &self.facts, response);
+        // Read on if the exchange has not ended: usage may come later.
+        if let (End::Complete, Some(head), Some(booked)) = (end, &self.head, booked) {
+            self.late = Some((booked, Box::new(decoder_of(&self.facts, head))));
+        }
+    }
+
+    /// Books what the provider reports after the call has ended, as far as it is more than was booked.
+    fn book_late(&mut self) {
+        let Some((booked, late)) = self.late.take() else { return };
+        // The rest of a response is not a whole one, so that it is an error with what could be read.
+        let turn = match decoded(Some(late.finish(Eof::Clean)), &self.facts) {
+            Ok(turn) => turn,
+            Err((_, Some(partial))) => *partial,
+            Err((_, None)) => return,
+        };
+        self.shared.book_late(&self.facts, &booked, &turn);
     }
 }
 
@@ -248,6 +283,12 @@ impl OpenCall for Reading {
             return false;
         }
         decoder.has_finish_value()
+    }
+
+    fn end_if_finished(&mut self) {
+        if self.decoder.as_mut().is_some_and(|decoder| decoder.has_ended_turn()) {
+            self.report_end(&End::Complete);
+        }
     }
 }
 

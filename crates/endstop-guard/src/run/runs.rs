@@ -1,7 +1,7 @@
 //! The runs of a guard: each with its lock, its clock, and a signal for its end.
 
 use super::answer_call::as_answer;
-use super::call::{CallFacts, Ticket};
+use super::call::{CallFacts, Ticket, lock_call};
 use super::calls::Response;
 use super::ending::ProgramEnd;
 use super::event::Hear;
@@ -11,7 +11,9 @@ use super::key_sets::KeySets;
 use super::settings::Settings;
 use crate::exchange::{RunKey, Threads};
 use endstop_core::guest::Spending;
-use endstop_core::{Limits, NanoUsd, Outcome, RuleHit, SignalReason, Termination};
+use endstop_core::{
+    Limits, ModelTurn, NanoUsd, Outcome, RuleHit, SignalReason, Termination, Usage,
+};
 use endstop_wire::redact::KnownKeys;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -111,8 +113,13 @@ impl Shared {
     }
 
     /// Reports the end of a call to the run, and what its response says to the table of threads. A call that the
-    /// provider works on stays open.
-    pub(super) fn finished(&self, ticket: &Ticket, facts: &Arc<CallFacts>, response: Response) {
+    /// provider works on stays open. Returns what was booked for the call, if it has ended.
+    pub(super) fn finished(
+        &self,
+        ticket: &Ticket,
+        facts: &Arc<CallFacts>,
+        response: Response,
+    ) -> Option<Spending> {
         if let Some(id) = works_on(facts, &response)
             && self.lock().hold(self.now(), id, ticket, facts)
         {
@@ -120,7 +127,7 @@ impl Shared {
             threads.works_on(&facts.seat, facts.kind, id);
             drop(threads);
             self.changed();
-            return;
+            return None;
         }
         {
             let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
@@ -132,8 +139,36 @@ impl Shared {
         let at = self.now();
         // After the ids of its calls are known, because a client may send results all the same.
         let response = response.map(|turn| as_answer(turn, facts.reply.structured.as_ref()));
-        self.lock().ended(at, ticket, response);
+        let booked = self.lock().ended(at, ticket, response);
         self.changed();
+        Some(booked)
+    }
+
+    /// Notes that a call counts as complete after this time, unless more of it comes.
+    pub(super) fn ends_after(&self, ticket: &Ticket, wait: Duration) {
+        let at = self.now().saturating_add(wait);
+        self.lock().ends_at(ticket.number, at);
+        self.changed();
+    }
+
+    /// Books what a response reported after its call had ended, as far as it is more than what was booked then.
+    pub(super) fn book_late(&self, facts: &CallFacts, booked: &Spending, turn: &ModelTurn) {
+        let mut usage = turn.usage.clone();
+        if usage.prompt_tokens() == 0 {
+            // Some formats report the prompt at the beginning.
+            let output = usage.output_tokens;
+            usage = Usage { output_tokens: output, ..booked.usage.clone() };
+        }
+        let cost = turn.cost.or_else(|| Some(facts.price?.cost(&usage))).unwrap_or_default();
+        let more = Spending {
+            usage: usage.since(&booked.usage),
+            cost: cost.saturating_sub(booked.cost),
+            ..Spending::default()
+        };
+        if turn.usage.total_tokens() > 0 && more.usage.total_tokens() > 0 {
+            self.lock().book_late(&more);
+            self.changed();
+        }
     }
 }
 
@@ -179,6 +214,11 @@ async fn keep_time(shared: Weak<Shared>, clock: Arc<Clock>) {
                     () = tokio::time::sleep_until(at) => {
                         let Some(run) = shared.upgrade() else { return };
                         let now = run.now();
+                        // A complete call counts before a deadline of the same moment.
+                        let complete = run.lock().take_complete(now);
+                        for reading in complete {
+                            lock_call(&reading).end_if_finished();
+                        }
                         run.lock().tick(now);
                         run.changed();
                     }

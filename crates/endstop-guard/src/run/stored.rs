@@ -86,6 +86,6 @@ impl ResponseObserver for Poll {
         }
         // Only the first of several answers counts.
         let Some((ticket, facts)) = shared.lock().held.remove(&id) else { return };
-        shared.finished(&ticket, &facts, response);
+        let _ = shared.finished(&ticket, &facts, response);
     }
 }

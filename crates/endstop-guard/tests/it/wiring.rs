@@ -291,10 +291,10 @@ fn bedrock_needs_keys() {
     assert_eq!(wiring.upstream(BedrockInvoke), Some("https://gw.example/bedrock"));
 }
 
-/// The settings that Claude Code gets by its option.
+/// The settings in the file that Claude Code gets by its option.
 fn passed(wiring: &Wiring) -> serde_json::Value {
-    let at = wiring.command.iter().position(|word| word == "--settings").unwrap();
-    serde_json::from_str(wiring.command[at + 1].to_str().unwrap()).unwrap()
+    assert!(wiring.command.iter().any(|word| word == "--settings"));
+    serde_json::from_str(&wiring.files[0].text).unwrap()
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! up to the end of the message and not of the body.
 
 use super::support::{Guard, price};
-use crate::proxy::support::{Conn, header, post, run, upstream};
+use crate::proxy::support::{Conn, header, post, run, run_within, upstream};
 use endstop_core::{Limits, Outcome, Termination};
 use endstop_guard::run::Settings;
 use serde_json::{Value, json};
@@ -207,6 +207,76 @@ fn complete_turn_on_open_connection_counts() {
             let end = (0, chunk(&json!({}), finish));
             let outcome = read_until(vec![text(), end, usage(0)], "usage").await;
             assert!(!outcome.termination.is_success(), "{finish:?} {outcome:?}");
+        }
+    });
+}
+
+/// A client that reads on: the call counts when nothing more of it comes, its stream passes on, and usage that comes
+/// late corrects what was booked.
+#[test]
+fn complete_turn_counts_while_its_client_reads_on() {
+    run_within(Duration::from_secs(60), async {
+        let text = || (0, chunk(&json!({"content": "It is 42."}), None));
+        let stop = || (0, chunk(&json!({}), Some("stop")));
+        let usage = |pause, output: u64| {
+            let usage = json!({"prompt_tokens": 10, "completion_tokens": output});
+            (pause, format!("data: {}\n\n", json!({"choices": [], "usage": usage})))
+        };
+        let pings = |count| (0..count).map(|_| (400, ": ping\n\n".to_owned()));
+        let more = |pause| (pause, chunk(&json!({"content": " Or 43."}), Some("stop")));
+        let cases = [
+            // Pings do not extend it.
+            ([text(), stop(), usage(0, 5)].into_iter().chain(pings(30)).collect(), 2, 15),
+            // Without usage it takes longer, and is then estimated.
+            ([text(), stop()].into_iter().chain(pings(30)).collect(), 10, 0),
+            // Content extends it.
+            (vec![text(), stop(), usage(0, 5), more(1_000)], 11, 15),
+            // Usage that comes later.
+            (vec![text(), stop(), usage(0, 5), usage(3_500, 500)], 2, 510),
+            (vec![text(), stop(), usage(12_000, 500)], 10, 500),
+            // Less than before changes nothing.
+            (vec![text(), stop(), usage(0, 50), usage(3_500, 5)], 2, 60),
+        ];
+        let mut all = tokio::task::JoinSet::new();
+        for (events, seconds, tokens) in cases {
+            all.spawn(async move {
+                let case = format!("{events:?}");
+                let address = open_ended(events).await;
+                let settings = Settings { price: Some(price()), ..Settings::default() };
+                let guard = Guard::start(settings, address).await;
+                let mut client = Conn::to(guard.address).await;
+                client.send(request(0)).await;
+                client.until(b"stop").await.expect("the finish value");
+                let began = tokio::time::Instant::now();
+                let run = guard.run("e").expect("a run");
+                run.idle().await;
+                let took = began.elapsed().as_secs_f64();
+                let wanted = f64::from(seconds);
+                assert!((wanted - 0.5..wanted + 1.5).contains(&took), "{took}: {case}");
+                assert_eq!(run.spent().turns, 1, "{case}");
+                // The stream still passes.
+                let rest =
+                    tokio::time::timeout(Duration::from_secs(4), client.until(b"never")).await;
+                assert!(rest.is_err(), "the stream was ended: {case}");
+                drop(client);
+                let has_tokens = |run: &endstop_guard::run::RunHandle| {
+                    run.spent().usage.total_tokens() >= tokens
+                };
+                run.until(has_tokens).await;
+                let spent = run.spent();
+                // What was estimated is not taken back.
+                if tokens > 0 && tokens != 500 {
+                    assert_eq!(spent.usage.total_tokens(), tokens, "{case}");
+                    let cost = (10.0 * 10.0 + (tokens - 10) as f64 * 40.0) / 1e6;
+                    assert!((spent.cost.to_usd() - cost).abs() < 1e-9, "{spent:?} {case}");
+                }
+                let outcome = run.close(true, "");
+                assert_eq!(outcome.termination, Termination::Stop, "{case}");
+                assert_eq!(outcome.usage.total_tokens(), spent.usage.total_tokens(), "{case}");
+            });
+        }
+        while let Some(done) = all.join_next().await {
+            done.expect("a case");
         }
     });
 }

@@ -300,8 +300,8 @@ fn only_model_calls_end_the_quiet() {
         (post.clone(), "/v1/messages/../x", CALL, free.clone(), false),
         (post.clone(), "/v1/messages", CALL, free.clone(), true),
         (post.clone(), "/v1/chat/completions", CALL, limited(ceiling.clone()), true),
-        // Embeddings cost as well, and calls that guard refuses or cannot read are calls.
-        (post.clone(), "/v1/embeddings", CALL, free.clone(), true),
+        (post.clone(), "/v1/embeddings", CALL, free.clone(), false),
+        // Calls that guard refuses or cannot read are calls.
         (post.clone(), "/v1/chat/completions", CALL, unpriced, true),
         (post.clone(), "/v1/responses", "not JSON", free, true),
         (post, "/v1/responses", "not JSON", limited(ceiling), true),
