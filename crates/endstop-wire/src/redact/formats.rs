@@ -4,6 +4,8 @@
 //! wire format `xai-responses` is not a key of xAI. If the prefix is short, a key also needs a long
 //! part with digits in it.
 
+use super::context::Context;
+
 /// The required text after a prefix.
 #[derive(Clone, Copy)]
 pub(super) enum Tail {
@@ -24,13 +26,15 @@ pub(super) enum Tail {
     Userinfo,
     /// A word of at least eight characters that has a digit or changes its case.
     Credential,
+    /// A value that the text around it shows.
+    Context(Context),
 }
 
 /// The prefix of the secret in the address that guard gives to its program.
 pub(super) const GUARD: &str = "endstop_guard_";
 
 /// The known formats: a prefix, and the required text after it.
-pub(super) const FORMATS: [(&str, Tail); 98] = [
+pub(super) const FORMATS: [(&str, Tail); 119] = [
     // Providers of models.
     ("sk-", Tail::Mixed),
     ("sk_", Tail::Mixed),
@@ -134,6 +138,28 @@ pub(super) const FORMATS: [(&str, Tail); 98] = [
     // AWS quotes the headers of a request that is signed wrongly.
     ("x-amz-security-token:", Tail::Credential),
     ("Signature=", Tail::Credential),
+    // Without a format: the text around them shows them.
+    ("SECRET", Tail::Context(Context::Variable)),
+    ("TOKEN", Tail::Context(Context::Variable)),
+    ("PASSWORD", Tail::Context(Context::Variable)),
+    ("PASSWD", Tail::Context(Context::Variable)),
+    ("PASSPHRASE", Tail::Context(Context::Variable)),
+    ("APIKEY", Tail::Context(Context::Variable)),
+    ("_KEY", Tail::Context(Context::Variable)),
+    ("_PASS", Tail::Context(Context::Variable)),
+    ("CREDENTIAL", Tail::Context(Context::Variable)),
+    ("secret_access_key", Tail::Context(Context::AwsSecret)),
+    ("SecretAccessKey", Tail::Context(Context::AwsSecret)),
+    ("secretAccessKey", Tail::Context(Context::AwsSecret)),
+    ("aws_secret_key", Tail::Context(Context::AwsSecret)),
+    ("sig=", Tail::Context(Context::Signature)),
+    ("client-key-data", Tail::Context(Context::Key)),
+    ("identitytoken", Tail::Context(Context::Key)),
+    ("token", Tail::Context(Context::KubeToken)),
+    ("auth\"", Tail::Context(Context::DockerAuth)),
+    ("auth\\", Tail::Context(Context::DockerAuth)),
+    ("machine ", Tail::Context(Context::Netrc)),
+    (":AA", Tail::Context(Context::Telegram)),
 ];
 
 /// For each byte, the groups of formats that have it as their first, second and third byte. A

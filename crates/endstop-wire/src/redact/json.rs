@@ -14,6 +14,7 @@
 
 use super::known::{Cut, KnownKeys, apply};
 use super::names::REDACTED;
+use super::patterns;
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -61,6 +62,7 @@ impl KnownKeys {
                     .iter_mut()
                     .map(|(name, one)| match one {
                         Value::String(data) if file && name == "data" => self.cut_known(data),
+                        Value::String(text) => cut_named(name, text) + self.cut_string(text),
                         one => self.cut_strings(one),
                     })
                     .sum();
@@ -138,6 +140,17 @@ impl KnownKeys {
         }
         cuts
     }
+}
+
+/// Redacts a credential that the name of its member shows: `"SecretAccessKey": "…"`.
+fn cut_named(name: &str, text: &mut String) -> u64 {
+    let found = patterns::find_named(name.as_bytes(), text.as_bytes());
+    let count = found.len() as u64;
+    if count > 0 {
+        let cuts = found.into_iter().map(|at| Cut { at, shown: None }).collect();
+        *text = String::from_utf8_lossy(&apply(text.as_bytes(), cuts)).into_owned();
+    }
+    count
 }
 
 /// The base64 of the first bytes of the files that a message may contain.

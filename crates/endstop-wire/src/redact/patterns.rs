@@ -1,20 +1,48 @@
 //! Credentials that are recognised by their format, wherever they come from: keys of providers and
 //! of code hosts, private keys in PEM, JSON Web Tokens, passwords in addresses.
 
+use super::context::{Context, aws_secret_after, examined_until};
 use super::formats::{FORMATS, Tail, begun_by, next_prefix};
 use super::tail::{
     begins_a_word, credential, in_credential, is_open, is_token, run, stands_anywhere,
 };
 use std::ops::Range;
 
-/// Returns the positions of the credentials of a known format, in order.
+/// Returns the positions of the credentials of a known format. They may overlap.
 pub(super) fn find(bytes: &[u8]) -> Vec<Range<usize>> {
-    Found { bytes, at: 0, failed: Failed::default() }.collect()
+    Found::of(bytes).collect()
+}
+
+/// Returns the positions of the credentials that the text around them shows. In JSON each of them is within
+/// one string, but the names that show it are outside.
+pub(super) fn find_shown(bytes: &[u8]) -> Vec<Range<usize>> {
+    let mut all = Found::of(bytes);
+    let mut found = Vec::new();
+    while let Some((at, tail)) = all.next_of_format() {
+        if matches!(tail, Tail::Context(_)) {
+            found.push(at);
+        }
+    }
+    found
+}
+
+/// Returns the positions of the credentials in the value of a member that its name shows.
+pub(super) fn find_named(name: &[u8], value: &[u8]) -> Vec<Range<usize>> {
+    const BETWEEN: &[u8] = b"\": \"";
+    let from = name.len() + BETWEEN.len();
+    // Most names are words of an API, and begin no format.
+    let head = [name, BETWEEN].concat();
+    if next_prefix(&head, 0).is_none() {
+        return Vec::new();
+    }
+    let text = [&head, value].concat();
+    let found = find(&text).into_iter().filter(|at| at.start >= from);
+    found.map(|at| at.start - from..at.end - from).collect()
 }
 
 /// `true` if the bytes contain a credential of a known format.
 pub(super) fn is_in(bytes: &[u8]) -> bool {
-    Found { bytes, at: 0, failed: Failed::default() }.next().is_some()
+    Found::of(bytes).next().is_some()
 }
 
 /// Returns the start of a suffix that more bytes could turn into a credential, or could extend.
@@ -51,13 +79,21 @@ struct Found<'b> {
     bytes: &'b [u8],
     at: usize,
     failed: Failed,
+    /// The secret of the last credential, which was its id.
+    then: Option<Range<usize>>,
+}
+
+impl<'b> Found<'b> {
+    fn of(bytes: &'b [u8]) -> Found<'b> {
+        Found { bytes, at: 0, failed: Failed::default(), then: None }
+    }
 }
 
 /// The ends of the runs of characters that did not qualify as a credential. If a run does not
 /// qualify, neither does the rest of it after another prefix, so the run is examined once: text
 /// such as `sk-sk-sk-…` would otherwise take quadratic time.
 #[derive(Default)]
-struct Failed([usize; 4]);
+struct Failed([usize; 5]);
 
 impl Failed {
     /// Returns the index of the formats that share a rule, and the end of the run; `None` for
@@ -67,6 +103,7 @@ impl Failed {
             Tail::Mixed => Some(usize::from(bytes[start..end].ends_with(b"."))),
             Tail::Jwt => Some(2),
             Tail::Credential => Some(3),
+            Tail::Context(Context::Variable) => Some(4),
             _ => None,
         }
     }
@@ -84,12 +121,12 @@ impl Failed {
         }
         let Some(rule) = Failed::rule(bytes, start, end, tail) else { return };
         let rest = &bytes[end..];
-        self.0[rule] = end
-            + match rule {
-                1 => run(rest, |byte| is_token(byte) || byte == b'.'),
-                3 => run(rest, in_credential),
-                _ => run(rest, is_token),
-            };
+        self.0[rule] = match rule {
+            1 => end + run(rest, |byte| is_token(byte) || byte == b'.'),
+            3 => end + run(rest, in_credential),
+            4 => examined_until(bytes, end),
+            _ => end + run(rest, is_token),
+        };
     }
 }
 
@@ -97,6 +134,14 @@ impl Iterator for Found<'_> {
     type Item = Range<usize>;
 
     fn next(&mut self) -> Option<Range<usize>> {
+        // The search continues after the id, because another id may stand between.
+        self.then.take().or_else(|| self.next_of_format().map(|(found, _)| found))
+    }
+}
+
+impl Found<'_> {
+    /// Returns the next credential, without the secret that follows an id.
+    fn next_of_format(&mut self) -> Option<(Range<usize>, Tail)> {
         loop {
             let (start, row) = next_prefix(self.bytes, self.at)?;
             let (prefix, tail) = FORMATS[row];
@@ -106,7 +151,10 @@ impl Iterator for Found<'_> {
             }
             if let Some(found) = credential(self.bytes, start, self.at, tail) {
                 self.at = self.at.max(found.end);
-                return Some(found);
+                if matches!(tail, Tail::AwsId) {
+                    self.then = aws_secret_after(self.bytes, found.end);
+                }
+                return Some((found, tail));
             }
             self.failed.add(self.bytes, start, self.at, tail);
         }
@@ -136,7 +184,8 @@ mod tests {
                 assert_eq!((start, found), (pad, row), "{text}");
                 let cut = &text.as_bytes()[..text.len() - 1];
                 let shorter = super::next_prefix(cut, 0).map(|(_, row)| super::FORMATS[row].0);
-                assert!(shorter.is_none_or(|shorter| prefix.starts_with(shorter)), "{text}");
+                // A word such as `SECRET` may be within a prefix.
+                assert!(shorter.is_none_or(|shorter| prefix.contains(shorter)), "{text}");
             }
         }
     }

@@ -26,8 +26,8 @@ const MOST_HELD: usize = 64 << 10;
 const LONG: usize = 256;
 
 /// Number of bytes before the held text that are remembered. The start of a word depends on them,
-/// and so does a part of a secret whose first bytes were too short to recognise.
-const CONTEXT: usize = 16;
+/// and so does a part of a secret whose first bytes were too short to recognise, and the name of a value.
+const CONTEXT: usize = 64;
 
 /// Redacts a text that arrives in chunks.
 #[derive(Clone, Debug, Default)]
@@ -255,6 +255,11 @@ mod tests {
         for at in 0..text.len() {
             let out = streamed(&keys, [&text[..at], &text[at..]]);
             assert_eq!(out, r#"{"a":"[redacted]", "b":"C:\users"}"#, "at {at}");
+        }
+        // A backslash that escapes nothing stays, although an escape follows later.
+        let text = format!(r"C:\{KEY} \/ end");
+        for at in 0..text.len() {
+            assert_eq!(streamed(&keys, [&text[..at], &text[at..]]), r"C:\[redacted] \/ end");
         }
         // JSON within JSON.
         let text = format!(r#"{{\"a\":\"sk-p\\u0072oj{}\", \"b\":1}}"#, &KEY[7..]);

@@ -1,5 +1,6 @@
 //! Text after the prefix of a credential: if it qualifies, where it ends, and if it may continue.
 
+use super::context::{self, AWS_WINDOW, Context, aws_secret_after};
 use super::entropy::{changes, is_specific};
 use super::formats::{Tail, begins};
 use memchr::memmem;
@@ -7,7 +8,8 @@ use std::ops::Range;
 
 /// `true` for formats that also count within a word.
 pub(super) fn stands_anywhere(tail: Tail) -> bool {
-    matches!(tail, Tail::Userinfo | Tail::Pem | Tail::Credential)
+    matches!(tail, Tail::Userinfo | Tail::Pem | Tail::Credential | Tail::Context(Context::Variable))
+        || matches!(tail, Tail::Context(Context::AwsSecret | Context::Telegram))
 }
 
 /// `true` if the text after the prefix at `start..end` may continue after the last byte.
@@ -22,8 +24,15 @@ pub(super) fn is_open(bytes: &[u8], start: usize, end: usize, tail: Tail) -> boo
         Tail::Userinfo => run(rest, in_authority),
         Tail::Credential => run(rest, in_credential),
         Tail::Slashed(_) => run(rest, |byte| is_token(byte) || b"+/=%".contains(&byte)),
-        // One more character than the format has shows that the text is something else.
+        // One more character than the format has shows that the text is something else. After an id, its
+        // secret may follow.
+        Tail::AwsId if credential(bytes, start, end, tail).is_some() => {
+            let id_end = end + 16;
+            return aws_secret_after(bytes, id_end).is_none_or(|at| at.end == bytes.len())
+                && bytes.len() < id_end + AWS_WINDOW + 41;
+        }
         Tail::AwsId => run(&rest[..rest.len().min(17)], |byte| byte.is_ascii_alphanumeric()),
+        Tail::Context(context) => return context::is_open(context, bytes, start, end),
         Tail::Jwt => run(rest, |byte| is_token(byte) || byte == b'.'),
         Tail::Mixed | Tail::Token(_) => run(rest, |byte| is_token(byte) || dotted && byte == b'.'),
     };
@@ -72,6 +81,9 @@ pub(super) fn credential(
     match tail {
         Tail::Userinfo => return password(bytes, end),
         Tail::Pem => return pem(bytes, start),
+        Tail::Context(context) if stands_anywhere(tail) || begins_a_word(bytes, start) => {
+            return context::find(context, bytes, start, end);
+        }
         Tail::Credential => {
             let len = run(&bytes[end..], in_credential);
             let word = &bytes[end..end + len];
@@ -111,7 +123,7 @@ pub(super) fn credential(
             let len = run(rest, |byte| is_token(byte) || dotted && byte == b'.');
             Some(trimmed(&rest[..len]).len()).filter(|len| *len >= least)
         }
-        Tail::Userinfo | Tail::Pem | Tail::Credential => None,
+        Tail::Userinfo | Tail::Pem | Tail::Credential | Tail::Context(_) => None,
     }?;
     // The prefix of an assignment or an address stays, because it is not secret and tells the
     // reader which credential was redacted.

@@ -6,6 +6,7 @@
 //! JSON's white space.
 
 use super::known::{Cut, KnownKeys, apply, is_name, joined};
+use super::patterns;
 use memchr::memmem;
 use serde::de::IgnoredAny;
 use std::borrow::Cow;
@@ -39,6 +40,8 @@ impl KnownKeys {
             cuts.extend(found.map(|found| Cut { at: at(found), shown: None }));
         }
         self.find_in_strings(bytes, &mut cuts);
+        let shown = patterns::find_shown(bytes).into_iter();
+        cuts.extend(shown.map(|at| Cut { at, shown: None }));
         cuts
     }
 
@@ -76,6 +79,14 @@ impl KnownKeys {
                 unescape(bytes, string.clone(), &mut said);
             }
             for found in self.find_in_text(&said.text) {
+                said.cuts(&found, cuts);
+            }
+        }
+        // A name may show that its value is a credential.
+        for (name, string) in values {
+            let mut said = Said::default();
+            unescape(bytes, string, &mut said);
+            for found in patterns::find_named(name, &said.text) {
                 said.cuts(&found, cuts);
             }
         }
@@ -293,7 +304,13 @@ fn unescape(bytes: &[u8], string: Range<usize>, said: &mut Said) {
             (b't', _) => (2, '\t'),
             (b'b', _) => (2, '\u{8}'),
             (b'f', _) => (2, '\u{c}'),
-            (other, _) => (2, char::from(other)),
+            (b'"' | b'\\' | b'/', _) => (2, char::from(*kind)),
+            // Not an escape of JSON: a backslash, as in `C:\users`.
+            _ => {
+                said.push(b"\\", run..run + 1, false);
+                at = run + 1;
+                continue;
+            }
         };
         let end = (run + len).min(string.end);
         said.push(stands_for.encode_utf8(&mut [0; 4]).as_bytes(), run..end, true);
