@@ -6,10 +6,10 @@
 //! machine h login me password Zk04dQ71mmPx      https://h/c?sv=2024&sig=…%3D
 //! ```
 
+use super::chars::{begins_a_word, in_credential, is_token, run};
 use super::entropy::{changes, is_specific};
+use super::names::unescaped;
 use super::secret_names::is_secret_name;
-use super::tail::{begins_a_word, in_credential, is_token, run};
-use super::value::unescaped;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use std::ops::Range;
@@ -272,7 +272,7 @@ fn of_name(byte: u8) -> bool {
 /// `true` for 32 bytes in Base64, also with percent escapes.
 fn is_signature(value: &[u8]) -> bool {
     // A quick check, because any text may have the name.
-    let escapes = value.iter().filter(|byte| **byte == b'%').count();
+    let escapes = memchr::memchr_iter(b'%', value).count();
     if !(43..=46).contains(&value.len().saturating_sub(2 * escapes)) {
         return false;
     }

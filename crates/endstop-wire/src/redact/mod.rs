@@ -17,6 +17,7 @@
 //!
 //! Secrets are removed from string values, never from member names or from the structure of JSON.
 
+mod chars;
 mod context;
 mod entropy;
 mod excerpt;

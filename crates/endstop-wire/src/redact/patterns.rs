@@ -1,11 +1,10 @@
 //! Credentials that are recognised by their format, wherever they come from: keys of providers and
 //! of code hosts, private keys in PEM, JSON Web Tokens, passwords in addresses.
 
+use super::chars::{begins_a_word, in_credential, is_token, run};
 use super::context::{Context, aws_secret_after, examined_until};
 use super::formats::{FORMATS, Tail, begun_by, next_prefix};
-use super::tail::{
-    begins_a_word, credential, in_credential, is_open, is_token, run, stands_anywhere,
-};
+use super::tail::{credential, is_open, stands_anywhere};
 use std::ops::Range;
 
 /// Returns the positions of the credentials of a known format. They may overlap.

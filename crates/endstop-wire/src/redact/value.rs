@@ -16,6 +16,7 @@
 use super::entropy::{
     SHORTEST, SHORTEST_MIXED, SHORTEST_RANDOM, changes, is_date, is_path, is_random, is_specific,
 };
+use super::names::unescaped;
 use super::patterns;
 use super::secret_names::is_secret_name;
 use base64::Engine as _;
@@ -190,27 +191,6 @@ fn of_pairs(value: &str, depth: u32, found: &mut Vec<Needle>) -> bool {
         }
     }
     true
-}
-
-/// Decodes percent escapes, for example `%41` to `A`.
-pub(super) fn unescaped(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let hex = bytes.get(at + 1..at + 3).and_then(|hex| std::str::from_utf8(hex).ok());
-        match hex.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
-            Some(byte) if bytes[at] == b'%' => {
-                out.push(byte);
-                at += 3;
-            }
-            _ => {
-                out.push(bytes[at]);
-                at += 1;
-            }
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned()
 }
 
 /// Returns the value's Base64 form, line by line. The last one or two bytes are left out, because

@@ -13,9 +13,10 @@
 
 use super::entropy::is_random;
 use super::formats::GUARD;
+use super::names::unescaped;
 use super::patterns;
 use super::secret_names::{ADDRESSES, DESCRIBES, is_public, is_secret_name, secret_word, words};
-use super::value::{Needle, needles, unescaped};
+use super::value::{Needle, needles};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use std::borrow::Cow;
