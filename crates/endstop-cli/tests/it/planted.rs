@@ -335,3 +335,70 @@ fn one_file_writes_to_the_streams() {
     }
     assert!(files > 100, "{files}");
 }
+
+/// A tool prints JSON within JSON, in which a secret is spelled with escapes, and credentials that only
+/// their context shows.
+#[test]
+fn escaped_and_contextual_secrets_of_tool_are_redacted() {
+    use crate::cli::answering;
+    use endstop::testkit::{Reply, Turn};
+    use serde_json::json;
+    let own = secret(0);
+    let escaped: String =
+        own.chars().fold(String::new(), |text, c| format!("{text}\\u{:04x}", u32::from(c)));
+    let mut printed = vec![escaped.clone()];
+    for _ in 0..3 {
+        printed.push(json!({"inner": printed.last().unwrap()}).to_string());
+        printed.push(format!("{{\"raw\": \"{}\"}}", escaped.replace('\\', "\\\\")));
+    }
+    printed.push(format!(
+        "aws_access_key_id = AKIAIOSFODNN7EXAMPLE\naws_secret_access_key = {}\n",
+        &AWS
+    ));
+    printed.push(format!("machine h.example\n  login me\n  password {}\n", secret(1)));
+    printed.push(format!("DEPLOY_TOKEN={}\n", secret(2)));
+    let text = printed.join("\n");
+    let cli = Cli::new();
+    cli.write("all.txt", &text);
+    let said = text.clone();
+    let server = answering(move |request| {
+        let turn = match request.number {
+            1 => Turn::call("shell", &json!({"command": "cat all.txt"})),
+            _ => {
+                let pieces: Vec<String> = said
+                    .as_bytes()
+                    .chunks(7)
+                    .map(|piece| String::from_utf8_lossy(piece).into_owned())
+                    .collect();
+                Turn::pieces(&pieces.iter().map(String::as_str).collect::<Vec<_>>())
+            }
+        };
+        Reply::turn(request, &turn)
+    });
+    let url = server.base_url();
+    let run = ["run", "Look.", "--model", "m", "--api", "openai-chat", "--base-url", &url];
+    let more = ["--tool", "shell", "--journal", "j.db", "--events", "e.jsonl", "--json"];
+    let mut command = cli.command([&run[..], &more].concat());
+    command.env("OWN_TOKEN", &own);
+    let done = Started::new(command, "").finish().exits(0);
+    let mut printed = vec![("standard output".to_owned(), done.stdout.into_bytes())];
+    printed.extend(told(&cli, "j.db"));
+    let outputs = collect(cli.dir.path(), printed, &["all.txt"]);
+    let places = [
+        Place { what: "an escaped secret", ..Place::NONE },
+        Place { what: ".netrc", ..Place::NONE },
+        Place { what: "a variable", ..Place::NONE },
+    ];
+    assert_eq!(found(&outputs, &places.iter().collect::<Vec<_>>()), Vec::<String>::new());
+    // Neither as escapes, on any level.
+    let letters = |text: &str| text.replace('\\', "");
+    let (spelled, aws) = (letters(&escaped), &AWS[8..24]);
+    for (output, bytes) in &outputs {
+        let text = letters(&String::from_utf8_lossy(bytes));
+        assert!(!text.contains(&spelled[..60]), "{output} has the escaped secret");
+        assert!(!text.contains(aws), "{output} has the secret key of AWS");
+    }
+}
+
+/// The secret key of the documentation of AWS, with other letters.
+const AWS: &str = "wJa1rXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKE2";

@@ -308,7 +308,7 @@ pub(super) fn aws_secret_after(bytes: &[u8], id_end: usize) -> Option<Range<usiz
             }
             _ => {}
         }
-        // One character more than a key has shows that it is none.
+        // One character more than a key has shows that it is not a key.
         let len = run(&bytes[at..bytes.len().min(at + 41)], is_aws_secret);
         if len == 40 && at < end && is_mixed(&bytes[at..at + len]) {
             return Some(at..at + len);
