@@ -181,7 +181,7 @@ const ROWS: &[Row] = &[
     ("POST", "fine_tuning/jobs", Call::Unread),
     ("POST", "threads/runs", Call::Unread),
     ("POST", "threads/*/runs", Call::Unread),
-    ("POST", "threads/*/messages", Call::Free),
+    ("POST", "threads/*/messages", Call::Unread),
     ("POST", "realtime/sessions", Call::Unread),
     ("POST", "realtime/transcription_sessions", Call::Unread),
     ("POST", "realtime/client_secrets", Call::Unread),
@@ -259,6 +259,7 @@ const ROWS: &[Row] = &[
     ("POST", "async-invoke", Call::Unread),
     ("POST", "model-invocation-job", Call::Unread),
     ("POST", "agents/*/agentAliases/*/sessions/*/text", Call::Unread),
+    ("POST", "agents/*", Call::Unread),
     ("POST", "flows/*/aliases/*", Call::Unread),
     ("POST", "retrieveAndGenerate", Call::Unread),
     ("POST", "retrieveAndGenerateStream", Call::Unread),
@@ -310,15 +311,19 @@ pub fn recognise(method: &str, target: &str) -> Recognised {
         let is_method = row.0 == ANY || row.0 == method;
         Some((row, exact(row.1, &raw).filter(|_| is_method)?))
     });
-    let folded = folded(path);
-    let last: Vec<&str> = folded.iter().rev().take(MOST_SEGMENTS).map(String::as_str).collect();
-    let meant = ROWS.iter().find(|row| {
-        let words: Vec<&str> = row.1.rsplit('/').collect();
-        may_be_method(row.0, method) && fits_folded(&words, &last)
-    });
+    let whole = decoded(path);
+    // A server may decode the path before it cuts the query off.
+    let cut = whole.split(['?', '#']).next().unwrap_or_default();
+    // A server that routes by the beginning of a path serves a model call before a row that costs nothing.
+    let hides = matches!(&plain, Some((row, _)) if matches!(row.2, Call::Free | Call::Hello));
+    let meant = [
+        fitting(method, &folded(cut)),
+        fitting(method, &folded(&whole)),
+        hides.then(|| behind_model_call(method, cut)).flatten(),
+    ];
     // A row that costs nothing may be spelt in any way: it is then an unknown call.
-    let respelt =
-        meant.filter(|row| row.2.costs() && plain.as_ref().is_none_or(|p| p.0.1 != row.1));
+    let is_other = |row: &&Row| row.2.costs() && plain.as_ref().is_none_or(|p| p.0.1 != row.1);
+    let respelt = meant.into_iter().flatten().find(is_other);
     match (respelt, plain) {
         (Some(row), _) => {
             Recognised { call: sent_as(row.2, query), is_respelt: true, ..Recognised::other() }
@@ -326,6 +331,23 @@ pub fn recognise(method: &str, target: &str) -> Recognised {
         (None, Some((row, found))) => Recognised { call: sent_as(row.2, query), ..found },
         (None, None) => Recognised::other(),
     }
+}
+
+/// Returns the first row that a server may take a folded path for.
+fn fitting(method: &str, folded: &[String]) -> Option<&'static Row> {
+    let last: Vec<&str> = folded.iter().rev().take(MOST_SEGMENTS).map(String::as_str).collect();
+    ROWS.iter().find(|row| {
+        let words: Vec<&str> = row.1.rsplit('/').collect();
+        may_be_method(row.0, method) && fits_folded(&words, &last)
+    })
+}
+
+/// Returns the model call that a decoded path begins with.
+fn behind_model_call(method: &str, decoded: &str) -> Option<&'static Row> {
+    let segments = folded(decoded);
+    let most = segments.len().min(MOST_SEGMENTS);
+    let mut begins = (1..most).filter_map(|end| fitting(method, &segments[..end]));
+    begins.find(|row| matches!(row.2, Call::Model { .. }))
 }
 
 /// `true` if a server may take this method for that of a row: some ignore case, or take PUT for POST.
@@ -405,11 +427,11 @@ fn decoded(text: &str) -> String {
     text
 }
 
-/// Returns the segments of a path as a server may read them: decoded, without empty segments, parameters,
+/// Returns the segments of a decoded path as a server may read them: without empty segments, parameters,
 /// white space and case.
-fn folded(path: &str) -> Vec<String> {
+fn folded(decoded: &str) -> Vec<String> {
     let mut segments: Vec<String> = Vec::new();
-    for segment in decoded(path).split(['/', '\\']) {
+    for segment in decoded.split(['/', '\\']) {
         let word = segment.split([';', '?', '#']).next().unwrap_or_default();
         let word = word.trim_matches(|c: char| c.is_whitespace() || c.is_control());
         match word {
@@ -558,7 +580,7 @@ mod tests {
             ("GET", "/v1/chat/%63ompletions", Call::Other),
             ("GET", "/v1/models/GPT%2D5", Call::Models),
             ("DELETE", "/v1/responses/resp_1", Call::Other),
-            ("POST", "/v1/threads/t_1/messages", Call::Free),
+            ("POST", "/acme/v1/files", Call::Free),
             ("POST", "/v1/Files", Call::Other),
             ("POST", "/v1/unknown", Call::Other),
             ("POST", "/", Call::Other),
@@ -567,6 +589,30 @@ mod tests {
         ] {
             assert_eq!(of(method, target), (call, false), "{method} {target}");
         }
+    }
+
+    /// A row that costs nothing does not hide a model call before it, or behind a query in the path.
+    #[test]
+    fn free_rows_hide_no_model_call() {
+        for call in ["/v1/chat/completions", "/v1/messages", "/api/chat", "/v1/responses"] {
+            for cut in ["%3F", "%23", "%3Fa", "%253F", "/", "%2F", "//x/"] {
+                for free in ["/v1/traces", "/files", "/api/hello", "/api/show", "/v1/logs"] {
+                    let target = format!("{call}{cut}{free}");
+                    let (found, is_respelt) = of("POST", &target);
+                    assert!(found.costs() && is_respelt, "{target}: {found:?}");
+                }
+            }
+            for other in ["%3F/score", "%3F/embeddings", "%23/tokenize", "%3Fa/responses/r1/cancel"]
+            {
+                let (found, is_respelt) = of("POST", &format!("{call}{other}"));
+                assert!(
+                    matches!(found, Call::Model { .. }) && is_respelt,
+                    "{call}{other}: {found:?}"
+                );
+            }
+        }
+        assert_eq!(of("POST", "/v1/responses/resp_1/cancel"), (Call::Stored, false));
+        assert_eq!(of("POST", "/v1/messages/count_tokens"), (Call::CountTokens, false));
     }
 
     /// A name between the words of a row leaves no folder, however it is encoded.

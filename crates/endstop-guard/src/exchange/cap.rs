@@ -106,9 +106,9 @@ fn lower(
         return;
     }
     for value in caps {
-        // Negative numbers mean "no cap" in Ollama; `null` and strings are not caps either.
+        // Negative numbers and zero can mean "no cap"; `null` and strings are not caps either.
         let number = serde_json::from_str::<f64>(value).ok();
-        if !number.is_some_and(|number| (0.0..=cap as f64).contains(&number)) {
+        if !number.is_some_and(|number| (1.0..=cap as f64).contains(&number)) {
             edits.push((span(text, value), cap.to_string()));
         }
     }

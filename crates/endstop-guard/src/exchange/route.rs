@@ -27,6 +27,8 @@ pub struct Route {
     pub stored: Option<String>,
     /// `true` if the path is another spelling of one that costs.
     pub is_respelt: bool,
+    /// `true` if the same path costs with the method POST, which a server may not distinguish.
+    pub costs_posted: bool,
 }
 
 impl Route {
@@ -95,7 +97,8 @@ pub fn route(method: &str, target: &str) -> Result<Route, RouteError> {
     }
     let found = recognise(method, &target);
     let endstop_wire::route::Recognised { call, model, id: stored, is_respelt } = found;
-    Ok(Route { run, target, call, model, stored, is_respelt })
+    let costs_posted = call.costs() || recognise("POST", &target).call.costs();
+    Ok(Route { run, target, call, model, stored, is_respelt, costs_posted })
 }
 
 fn split_run(target: &str) -> Result<(Option<RunName>, String), RouteError> {

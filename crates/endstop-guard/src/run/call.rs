@@ -42,6 +42,8 @@ pub(super) struct CallFacts {
     pub(super) reply: Reply,
     pub(super) request: RequestFacts,
     pub(super) dialect: &'static Dialect,
+    /// The host of the upstream.
+    pub(super) host: Option<String>,
     /// The price of the call, if it is known.
     pub(super) price: Option<Price>,
     /// The source of the call's price, if that is the catalogue.

@@ -7,7 +7,7 @@ use super::event::GuardEvent;
 use super::gate::{Gate, lock};
 use super::guarded::Guarded;
 use super::observer::{CallObserver, NOT_SENT};
-use super::passing::checked;
+use super::passing::{NAMED_LIKE_KEY, checked, has_other_charset, is_credential};
 use super::pricing::{dialect_of, no_price, price_of};
 use super::resign::Signed;
 use super::runs::{RunHandle, Shared};
@@ -20,7 +20,7 @@ use crate::proxy::{
 };
 use bytes::Bytes;
 use endstop_core::{Decision as Cause, GuestCall, Price};
-use endstop_wire::redact::{KnownKeys, Redacted};
+use endstop_wire::redact::Redacted;
 use endstop_wire::{RequestFacts, WireFormat};
 use http::header::ACCEPT_ENCODING;
 use http::{HeaderName, HeaderValue, Uri};
@@ -30,10 +30,6 @@ use std::time::Duration;
 
 /// The longest wait for the usage of a call whose client already calls again. It follows the finish value.
 const USAGE_WAIT: Duration = Duration::from_millis(250);
-
-/// The answer to a request whose run has a secret name.
-const NAMED_LIKE_KEY: &str =
-    "the name of the run contains a credential of this request; choose a name that is not secret";
 
 impl Gate {
     /// Decides about a request. If the usage of another call of its run is about to arrive, it is waited for,
@@ -65,6 +61,10 @@ impl Gate {
         };
         let (raw, decoded) = match (line.call, body) {
             _ if line.is_respelt => return Ok(self.other_request(head, &line, body)),
+            (Call::Model { format, .. }, RequestBody::Whole { .. }) if has_other_charset(head) => {
+                let reason = "the body is not labelled as UTF-8";
+                return Ok(self.pass(head, &line, Some(format), reason));
+            }
             (Call::Model { .. }, RequestBody::Whole { raw, decoded }) => (raw, decoded),
             (Call::Model { format, .. }, body) => {
                 let reason = match body {
@@ -158,6 +158,7 @@ impl Gate {
                 ..RequestFacts::default()
             },
             dialect: dialect_of(spoken(request), url.host()),
+            host: url.host().map(str::to_owned),
             price,
             catalogue,
         });
@@ -183,13 +184,17 @@ impl Gate {
                 (self.hear)(GuardEvent::Passed { target, reason: head.redact(UNKNOWN_LENGTH) });
             }
         }
-        let guest_call = guest_call(request, &mut placed, price);
+        if guarded.is_strict() && request.caches_for_an_hour() {
+            // Such a cache write costs twice the price of the prompt, and the kernel reserves 1.25 times.
+            placed.prompt_bytes = placed.prompt_bytes.saturating_mul(8) / 5;
+        }
         if let Some((cause, reason)) =
-            objection(&guarded, request, &placed, (price, self.only.is_some()))
+            objection(head, &guarded, request, &placed, (price, self.only.is_some()))
         {
             drop(guarded);
             return self.refuse_in(Some(&run), head, (cause, &reason), bad_request(&reason));
         }
+        let guest_call = guest_call(request, &mut placed, price);
         match guarded.admit(at, placed, guest_call, &call, (head, decoded)) {
             Admitted::Ended => {
                 let answer = guarded.answer(&place, &call);
@@ -246,6 +251,11 @@ impl Gate {
         let mut body = None;
         // The kernel's cap is for all choices together, the body's for each.
         let each = ticket.output_cap.map(|cap| cap / request.choices);
+        if self.settings().cap_output && each == Some(0) {
+            // Servers read a cap of zero as none.
+            let reason = format!("no token is left for each of {} answers", request.choices);
+            return not_sent(shared, ticket, call, &reason);
+        }
         let lower = each.filter(|cap| request.output_cap.is_none_or(|own| *cap < own));
         if let (true, Some(cap)) = (self.settings().cap_output, lower) {
             match cap_output(request, decoded, cap, call.dialect.cap_field) {
@@ -323,8 +333,27 @@ fn not_sent(shared: &Arc<Shared>, ticket: Ticket, call: Arc<CallFacts>, error: &
     Decision::Answer(to_proxy(bad_request(error)))
 }
 
+/// Ends of headers that choose a service tier, and values that do not raise the price.
+const TIER_HEADERS: &[&str] = &["service-tier", "performanceconfig-latency", "shared-request-type"];
+const USUAL_TIERS: &[&str] = &["auto", "default", "flex", "standard"];
+
+/// Returns the header by which a call may have another price than that of the list.
+fn tier_header(head: &RequestHead) -> Option<&str> {
+    let is_tier = |name: &str| TIER_HEADERS.iter().any(|end| name.ends_with(end));
+    let is_usual = |value: &HeaderValue| {
+        value
+            .to_str()
+            .is_ok_and(|value| USUAL_TIERS.contains(&value.trim().to_ascii_lowercase().as_str()))
+    };
+    let mut headers = head.headers.iter();
+    headers
+        .find(|(name, value)| is_tier(name.as_str()) && !is_usual(value))
+        .map(|(name, _)| name.as_str())
+}
+
 /// Returns the reason why a ceiling of the run could not be kept with a call.
 fn objection(
+    head: &RequestHead,
     run: &Guarded,
     request: &Request<'_>,
     placed: &Placed,
@@ -332,6 +361,9 @@ fn objection(
 ) -> Option<(Cause, String)> {
     if run.outcome().is_some() {
         return None;
+    }
+    if run.counts_calls() && request.has_ambiguous_model() {
+        return Some((Cause::Refused, "the request names its model more than once".to_owned()));
     }
     if price.is_none() && run.needs_price() {
         return Some((Cause::UnknownPrice, no_price(request.model.as_deref(), is_only)));
@@ -343,6 +375,8 @@ fn objection(
         "the request continues a response that guard has not seen, so its size is not known".into()
     } else if request.has_media() {
         "the request has an image or a file, whose size in tokens is not known".into()
+    } else if let Some(name) = tier_header(head) {
+        format!("the header `{name}` may have another price than that of the list")
     } else {
         request.unbounded()?
     };
@@ -367,21 +401,6 @@ fn readable_encoding(head: &RequestHead) -> Option<(HeaderName, Option<HeaderVal
     let value = if has("gzip") { "gzip" } else { "identity" };
     (has("br") || has("zstd") || has("*"))
         .then(|| (ACCEPT_ENCODING, Some(HeaderValue::from_static(value))))
-}
-
-/// Returns `true` if the name of a run contains a credential of its request. Lists, journals and events show
-/// the names of runs.
-fn is_credential(head: &RequestHead, name: &str) -> bool {
-    let mut found = false;
-    head.each_credential(|credential, is_guess| {
-        // The tables of a credential are built only if the name contains it. A placeholder such as `ollama` is
-        // not secret.
-        found |= !is_guess
-            && !credential.is_empty()
-            && name.contains(credential)
-            && *KnownKeys::new([credential]).redact(name) != *name;
-    });
-    found
 }
 
 fn place_of(placed: &Placed) -> Place {

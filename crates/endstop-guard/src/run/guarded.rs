@@ -280,6 +280,11 @@ impl Guarded {
         self.settings.cap_output && self.settings.has_ceiling()
     }
 
+    /// `true` if a limit of the run counts its calls or what they cost.
+    pub(super) fn counts_calls(&self) -> bool {
+        self.settings.counts_calls()
+    }
+
     /// `true` if the run has not ended, and a limit counts its calls or what they cost.
     pub(super) fn is_counting(&self) -> bool {
         self.outcome.is_none() && self.settings.counts_calls()

@@ -5,7 +5,7 @@ use super::call::{CallFacts, Place, Ticket};
 use super::calls::{Admitted, Response};
 use super::gate::{Gate, lock};
 use super::observer::{NOT_SENT, headers_of};
-use super::passing::checked;
+use super::passing::{NAMED_LIKE_KEY, checked, is_credential};
 use super::pricing::{dialect_of, no_price, price_of};
 use super::runs::Shared;
 use crate::exchange::answer::{Reply, bad_request};
@@ -45,6 +45,9 @@ impl Gate {
             Ok(seat) => seat,
             Err(error) => return self.refuse(head, &error.to_string()),
         };
+        if is_credential(head, seat.run.id()) {
+            return self.refuse(head, NAMED_LIKE_KEY);
+        }
         let format =
             owner(&line.target, |name| head.header(name)).unwrap_or(WireFormat::OpenAiChat);
         let url = match self.url(line, Some(format)) {
@@ -86,6 +89,7 @@ impl Gate {
             reply: Reply::unread(line, &facts),
             request: RequestFacts::default(),
             dialect: dialect_of(format, url.host()),
+            host: url.host().map(str::to_owned),
             price,
             catalogue: None,
         });

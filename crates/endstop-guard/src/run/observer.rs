@@ -3,6 +3,7 @@
 
 use super::call::{CallFacts, OpenCall, Ticket, lock_call};
 use super::calls::Response;
+use super::pricing::price_of;
 use super::runs::Shared;
 use crate::exchange::answer::{Ending, Stamp, Tail};
 use crate::proxy::{End, Flow, ReadOn, ResponseHead, ResponseObserver, Unreadable};
@@ -331,6 +332,7 @@ fn broken(decoder: Option<Box<StreamDecoder>>, facts: &CallFacts, why: &str) -> 
 pub(super) fn decoded(mut decoded: Option<Decoded>, facts: &CallFacts) -> Response {
     if let Some(decoded) = &mut decoded {
         decoded.price_service_tier(facts.catalogue.as_ref());
+        price_model(decoded, facts);
     }
     let Some(Decoded { turn, error, signal, .. }) = decoded else {
         let message = "the response ended before its head";
@@ -354,6 +356,19 @@ pub(super) fn decoded(mut decoded: Option<Decoded>, facts: &CallFacts) -> Respon
             let message = "the response has no turn in it";
             Err((ModelError::new(ErrorClass::IncompleteStream, message), None))
         }
+    }
+}
+
+/// Prices a response at the model that answered, if that costs more than the one that was asked for: the path or a
+/// gateway may have chosen another.
+fn price_model(decoded: &mut Decoded, facts: &CallFacts) {
+    let (Some(asked), Some(turn)) = (&facts.catalogue, &mut decoded.turn) else { return };
+    let Some(model) = turn.model.as_deref().filter(|_| turn.cost.is_none()) else { return };
+    let host = facts.host.as_deref();
+    let Some(answered) = price_of(facts.dialect.family, host, model) else { return };
+    let cost = answered.price.cost(&turn.usage);
+    if cost > asked.price.cost(&turn.usage) {
+        turn.cost = Some(cost);
     }
 }
 

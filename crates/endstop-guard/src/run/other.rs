@@ -1,7 +1,7 @@
 //! Requests other than model calls: what the table of paths does not count is refused under a limit that counts.
 
 use super::gate::Gate;
-use super::passing::late;
+use super::passing::{has_other_charset, late};
 use super::runs::RunHandle;
 use crate::exchange::{Call, Route as Line, is_like_model_call};
 use crate::proxy::{Decision, End, RequestBody, RequestHead, ResponseObserver};
@@ -14,7 +14,9 @@ impl Gate {
         match line.call {
             Call::Model { .. } => true,
             Call::Metered(_) => self.is_counted(head, line),
-            Call::Other => is_writing(head) && self.refuses_other(head, line),
+            // Also those of GET: a server may not distinguish methods.
+            _ if line.costs_posted => self.is_counted(head, line) || self.refuses_other(head, line),
+            Call::Other => self.refuses_other(head, line),
             _ => false,
         }
     }
@@ -35,14 +37,17 @@ impl Gate {
         body: &RequestBody,
     ) -> Decision {
         let run = self.named_run(head, line);
-        let may_cost = (line.call.costs() || line.call == Call::Other) && is_writing(head);
+        let has_body = has_body(body);
+        let is_posted = is_writing(head) || has_body;
+        let may_cost = (line.costs_posted || line.call == Call::Other) && is_posted;
         // Not counted as a refused call, because it may be telemetry: a program that sends some does not ignore the
         // end.
         if let Some(answer) = run.as_ref().filter(|_| may_cost).and_then(|run| late(run, false)) {
             return answer;
         }
         let settings = self.settings_of(run.as_ref());
-        if line.is_respelt && (settings.counts_calls() || settings.refuses_other()) {
+        let is_respelt = line.is_respelt || (line.costs_posted && !is_writing(head) && has_body);
+        if is_respelt && (settings.counts_calls() || settings.refuses_other()) {
             return self.refuse(head, RESPELT);
         }
         match line.call {
@@ -52,7 +57,7 @@ impl Gate {
             Call::Unread if self.refuses_other(head, line) => {
                 return self.refuse(head, &format!("guard cannot count what this call costs{LET}"));
             }
-            Call::Other if is_writing(head) && self.refuses_other(head, line) => {
+            Call::Other if is_posted && self.refuses_other(head, line) => {
                 if let Some(problem) = objection_to(head, body) {
                     return self.refuse(head, &format!("{problem}{LET}"));
                 }
@@ -68,7 +73,7 @@ impl Gate {
 }
 
 /// The reason for a refusal of a path in another spelling.
-const RESPELT: &str = "the path is another spelling of a call that costs, which a server may accept and guard \
+const RESPELT: &str = "the path or the method is another spelling of a call that costs, which a server may accept and guard \
      would not count; use the spelling of the API's documentation";
 
 /// What to do about a call that cannot be counted.
@@ -79,6 +84,7 @@ const LET: &str = ", so the limits of the run cannot be kept; `--other pass` (`o
 fn objection_to(head: &RequestHead, body: &RequestBody) -> Option<&'static str> {
     let found = match body {
         RequestBody::Whole { decoded, .. } if decoded.is_empty() => Some(false),
+        RequestBody::Whole { .. } if has_other_charset(head) => Some(true),
         RequestBody::Whole { decoded, .. } => is_like_model_call(decoded).or_else(|| {
             // Whatever its label is: text in another encoding, or JSON with an error that some server accepts.
             let begin = decoded.iter().find(|byte| {
@@ -100,6 +106,15 @@ fn objection_to(head: &RequestHead, body: &RequestBody) -> Option<&'static str> 
         Some(true) => Some("guard does not know this path, and its body looks like a model call"),
         None if is_json => Some("guard does not know this path, and cannot read its body"),
         Some(false) | None => None,
+    }
+}
+
+/// `true` if a body was read and has something in it.
+fn has_body(body: &RequestBody) -> bool {
+    match body {
+        RequestBody::Streamed => false,
+        RequestBody::Whole { raw, .. } | RequestBody::Unreadable { raw, .. } => !raw.is_empty(),
+        RequestBody::TooLarge { .. } => true,
     }
 }
 

@@ -13,7 +13,9 @@ use crate::proxy::{Decision, End, Forward, RequestHead, ResponseObserver};
 use bytes::Bytes;
 use endstop_core::Decision as Cause;
 use endstop_wire::WireFormat;
+use endstop_wire::redact::KnownKeys;
 use http::Uri;
+use http::header::CONTENT_TYPE;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -164,6 +166,36 @@ struct Unread;
 
 impl ResponseObserver for Unread {
     fn end(self: Box<Self>, _end: End) {}
+}
+
+/// The answer to a request whose run has a secret name.
+pub(super) const NAMED_LIKE_KEY: &str =
+    "the name of the run contains a credential of this request; choose a name that is not secret";
+
+/// Returns `true` if the name of a run contains a credential of its request. Lists, journals and events show
+/// the names of runs.
+pub(super) fn is_credential(head: &RequestHead, name: &str) -> bool {
+    let mut found = false;
+    head.each_credential(|credential, is_guess| {
+        // The tables of a credential are built only if the name contains it. A placeholder such as `ollama` is
+        // not secret.
+        found |= !is_guess
+            && !credential.is_empty()
+            && name.contains(credential)
+            && *KnownKeys::new([credential]).redact(name) != *name;
+    });
+    found
+}
+
+/// `true` if a request's body is labelled with an encoding other than UTF-8, in which a server reads another text.
+pub(super) fn has_other_charset(head: &RequestHead) -> bool {
+    let kinds = head.headers.get_all(CONTENT_TYPE).iter();
+    kinds.map(|kind| String::from_utf8_lossy(kind.as_bytes()).to_ascii_lowercase()).any(|kind| {
+        kind.split(';').skip(1).filter_map(|pair| pair.split_once('=')).any(|(name, value)| {
+            let value = value.trim().trim_matches(['"', '\'']);
+            name.trim() == "charset" && !matches!(value, "utf-8" | "utf8" | "us-ascii")
+        })
+    })
 }
 
 /// `true` if a request has a signature, which covers its host.

@@ -14,6 +14,7 @@ use endstop_core::guest::Spending;
 use endstop_core::{
     Limits, ModelTurn, NanoUsd, Outcome, RuleHit, SignalReason, Termination, Usage,
 };
+use endstop_wire::WireFormat;
 use endstop_wire::redact::KnownKeys;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -175,11 +176,14 @@ impl Shared {
 /// Returns the id of a response that the provider still works on.
 fn works_on<'a>(facts: &CallFacts, response: &'a Response) -> Option<&'a str> {
     match response {
-        _ if !facts.is_background => None,
-        Ok(turn) if turn.signal.reason == SignalReason::InProgress => turn.response_id.as_deref(),
-        Ok(_) => None,
+        // The response decides and not the request, whose members a server may read in another way.
+        Ok(turn) if turn.signal.reason == SignalReason::InProgress => {
+            let is_stored = facts.dialect.family == WireFormat::OpenAiResponses;
+            turn.response_id.as_deref().filter(|_| is_stored)
+        }
         // The client left the stream, and the provider continues.
-        Err((_, partial)) => partial.as_deref()?.response_id.as_deref(),
+        Err((_, partial)) if facts.is_background => partial.as_deref()?.response_id.as_deref(),
+        Ok(_) | Err(_) => None,
     }
 }
 

@@ -35,6 +35,14 @@ impl<'a> Fields<'a> {
         self.raw(name).is_some_and(|text| text != "null")
     }
 
+    /// `true` if there is more than one member of this name, or one in another case, which servers may read instead.
+    pub(crate) fn is_ambiguous(&self, name: &str) -> bool {
+        let folded = |text: &str| text.to_uppercase().to_lowercase();
+        let wanted = folded(name);
+        let same: Vec<&str> = self.names().filter(|one| folded(one) == wanted).collect();
+        same.len() > 1 || same.first().is_some_and(|one| *one != name)
+    }
+
     /// The names of the members, in their order.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|(name, _)| name.as_str())

@@ -13,12 +13,24 @@ pub(super) const SERVER_TOOLS: &[&str] = &[
     "code_interpreter",
     "image_generation",
 ];
-/// Further types, whose calls are turns of an agent all the same.
-const OTHERS: &[&str] = &["mcp", "x_search", "collections_search", "advisor"];
-
 /// Fields of a request that make the provider search without a tool in the list: of OpenAI, xAI,
 /// OpenRouter and Anthropic.
-const TOP: &[&str] = &["web_search_options", "search_parameters", "plugins", "mcp_servers"];
+pub(super) const TOP: &[&str] =
+    &["web_search_options", "search_parameters", "plugins", "mcp_servers"];
+
+/// Beginnings of the types of tools that the client runs itself, or that cost nothing. What is not known is the
+/// provider's.
+const TYPES_OF_CLIENT: &[&str] = &[
+    "function",
+    "custom",
+    "local_shell",
+    "apply_patch",
+    "computer",
+    "bash_",
+    "text_editor_",
+    "memory_",
+    "tool_search",
+];
 
 /// Members of tools of Google and Amazon that the provider does not run.
 const OF_CLIENT: &[&str] =
@@ -37,8 +49,8 @@ pub(super) fn hosted_tool(fields: &Fields<'_>) -> Option<String> {
 fn name_of(text: &str) -> Option<String> {
     let tool: Fields<'_> = parsed(text)?;
     if let Some(kind) = tool.string("type") {
-        let is_hosted = SERVER_TOOLS.iter().chain(OTHERS).any(|start| kind.starts_with(start));
-        return is_hosted.then(|| kind.chars().take(64).collect());
+        let is_client = TYPES_OF_CLIENT.iter().any(|start| kind.starts_with(start));
+        return (!is_client).then(|| kind.chars().take(64).collect());
     }
     // Amazon's system tools, by their name.
     if tool.has("systemTool") {

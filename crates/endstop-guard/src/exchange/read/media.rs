@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 /// Values of `type` of content parts other than text.
-const TYPES: [&str; 11] = [
+const TYPES: [&str; 17] = [
     "image",
     "image_url",
     "input_image",
@@ -15,9 +15,27 @@ const TYPES: [&str; 11] = [
     "input_file",
     "container_upload",
     "item_reference",
+    "document_url",
+    "audio_url",
+    "file_url",
+    "video",
+    "image_embeds",
+    "input_video",
 ];
 /// Members of Gemini's parts other than text.
-const MEMBERS: [&str; 4] = ["inlineData", "inline_data", "fileData", "file_data"];
+const MEMBERS: [&str; 10] = [
+    "inlineData",
+    "inline_data",
+    "fileData",
+    "file_data",
+    // Some servers read parts without a type.
+    "image_url",
+    "audio_url",
+    "video_url",
+    "document_url",
+    "file_url",
+    "image_embeds",
+];
 /// Members of Converse's content blocks other than text, if they are objects.
 const BLOCKS: [&str; 4] = ["image", "document", "video", "audio"];
 
@@ -36,7 +54,10 @@ pub(super) fn has_media(value: &Value) -> bool {
                 })
                 // Ollama.
                 || object.get("images").is_some_and(Value::is_array)
-                || object.values().any(has_media)
+                // Arguments of calls have members of any name.
+                || object.iter().any(|(name, value)| {
+                    !matches!(name.as_str(), "input" | "args" | "arguments") && has_media(value)
+                })
         }
         _ => false,
     }

@@ -157,6 +157,16 @@ impl<'a> Request<'a> {
         self.messages.iter().any(|message| media::has_media(&any(message)))
     }
 
+    /// `true` if a part of the prompt may be stored in a cache for an hour, which has a price of its own.
+    pub fn caches_for_an_hour(&self) -> bool {
+        self.body.contains("\"ttl\"") && self.body.contains("1h")
+    }
+
+    /// `true` if servers may read another model in the body than guard does.
+    pub fn has_ambiguous_model(&self) -> bool {
+        Fields::of(self.body).map_or(true, |fields| fields.is_ambiguous("model"))
+    }
+
     /// The reason why the cost of the call has no known bound: what the provider adds to it, or what a server may
     /// read otherwise than guard does. `None` if it has one. The sizes of [media](Request::has_media) and of
     /// [continued conversations](Request::continues) are not looked at.

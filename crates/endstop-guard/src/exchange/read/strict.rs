@@ -6,7 +6,8 @@
 
 use super::caps::cap_place;
 use super::fields::{Fields, parsed};
-use super::hosted::hosted_tool;
+use super::hosted::{TOP, hosted_tool};
+use super::media::has_media;
 use endstop_wire::WireFormat;
 use std::collections::HashSet;
 
@@ -20,6 +21,29 @@ const MORE: &[&str] = &[
     "num_generations",
     "num_return_sequences",
 ];
+/// Names of members that decide about the cost and must be unmistakable.
+const OWN: &[&str] = &[
+    "model",
+    "messages",
+    "contents",
+    "input",
+    "system",
+    "instructions",
+    "tools",
+    "functions",
+    "stream",
+    "thread",
+    "conversation",
+    "previous_response_id",
+    "background",
+    "thinking",
+    "reasoning",
+];
+/// Members that are lists in these formats. As an object, some servers read one element of it.
+const LISTS: &[&str] = &["messages", "contents", "tools"];
+/// Members with instructions, which can have images and files like messages.
+const INSTRUCTIONS: &[&str] =
+    &["system", "instructions", "systemInstruction", "system_instruction"];
 /// Service tiers by which a provider may bill more than the list price, and values that do not.
 const TIERS: &[&str] = &["service_tier", "serviceTier", "speed", "performanceConfig"];
 const USUAL_TIERS: &[&str] = &["auto", "default", "flex", "standard", "standard_only", "batch"];
@@ -31,6 +55,14 @@ const HIDDEN: &[(&str, &str)] = &[
     ("prediction", "a predicted output, whose rejected tokens are billed"),
     ("audio", "spoken output"),
     ("container", "a container"),
+    ("chat_template", "a template"),
+    ("promptVariables", "a stored prompt"),
+    ("tool_resources", "stored files"),
+    ("data_sources", "data of the provider"),
+    ("enable_search", "a search"),
+    ("search_mode", "a search"),
+    ("connectors", "connectors"),
+    ("inference_geo", "a place with another price"),
 ];
 /// Members that let a gateway answer with other models than the one whose price is known.
 const OTHER_MODELS: &[&str] = &["models", "fallbacks", "route", "fallback_models"];
@@ -67,28 +99,33 @@ pub(super) fn unbounded(shape: WireFormat, fields: &Fields<'_>) -> Option<String
             "the request lets the provider run `{tool}` itself, whose uses are billed in addition"
         ));
     }
-    if let Some((_, what)) = HIDDEN.iter().find(|(name, _)| {
-        // A text is the prompt itself and not a reference.
-        is_set(fields, name) && !(*name == "prompt" && fields.raw(name).is_some_and(is_text))
-    }) {
-        return Some(format!("the request has {what}, whose size is not known"));
-    }
-    if let Some(name) = OTHER_MODELS.iter().find(|name| is_set(fields, name)) {
-        return Some(format!("`{name}` lets another model answer, whose price is not known"));
-    }
     // Summaries that the provider makes while it answers are billed in addition.
     if fields.all(&["context_management"]).any(|value| value.contains("compact")) {
         return Some("the request lets the provider summarise the conversation itself".to_owned());
     }
+    if INSTRUCTIONS.iter().any(|name| fields.has(name) && has_media(&fields.value(name))) {
+        return Some("the request has an image or a file in its instructions".to_owned());
+    }
+    let is_list = |value: &str| value.starts_with('[') || value == "null";
+    if let Some(name) = LISTS.iter().find(|name| !fields.all(&[name]).all(is_list)) {
+        return Some(format!("`{name}` is not a list"));
+    }
     let place = cap_place(shape);
-    let at_top: &[&str] = if place.objects.is_empty() { place.names } else { &[] };
-    let mut found = holder(at_top, fields);
+    let (at_top, counts): (&[&str], &[&str]) = match shape {
+        WireFormat::OpenAiChat => (place.names, &["n"]),
+        _ if place.objects.is_empty() => (place.names, &[]),
+        _ => (&[], &[]),
+    };
+    let mut found = holder((at_top, counts), fields);
     for name in OBJECTS {
         for object in fields.all(&[name]).filter(|object| *object != "null") {
             let inside = Fields::of(object).ok();
-            let caps: &[&str] = if place.objects.contains(name) { place.names } else { &[] };
+            let is_own = place.objects.contains(name);
+            let caps: &[&str] = if is_own { place.names } else { &[] };
+            let is_gemini = is_own && shape == WireFormat::Gemini;
+            let counts: &[&str] = if is_gemini { &COUNTS[1..] } else { &[] };
             found = found.or_else(|| match &inside {
-                Some(inside) => holder(caps, inside),
+                Some(inside) => holder((caps, counts), inside),
                 None => Some(format!("`{name}` is not an object")),
             });
         }
@@ -106,14 +143,16 @@ fn is_set(fields: &Fields<'_>, name: &str) -> bool {
     fields.all(&[name]).any(|value| !empty.contains(&value))
 }
 
-/// Checks the members of one object, of which `caps` are output caps.
-fn holder(caps: &[&str], fields: &Fields<'_>) -> Option<String> {
+/// Checks the members of one object, of which `caps` are output caps and `own` numbers of answers.
+fn holder((caps, own): (&[&str], &[&str]), fields: &Fields<'_>) -> Option<String> {
+    let hidden = HIDDEN.iter().map(|(name, _)| *name);
     let mut seen: HashSet<&str> = HashSet::new();
     for name in fields.names() {
         // Upper case first: it folds letters such as the long s, as Go's decoder does.
         let folded = name.to_uppercase().to_lowercase();
-        let lists = [caps, ALL_CAPS, COUNTS, MORE, TIERS, MODALITIES, OBJECTS];
-        let mut known = lists.into_iter().flatten().copied();
+        let lists =
+            [caps, ALL_CAPS, COUNTS, MORE, TIERS, MODALITIES, OBJECTS, OTHER_MODELS, OWN, TOP];
+        let mut known = lists.into_iter().flatten().copied().chain(hidden.clone());
         let exact = known.clone().find(|known| *known == name);
         let Some(means) = exact.or_else(|| known.find(|known| known.to_lowercase() == folded))
         else {
@@ -128,6 +167,21 @@ fn holder(caps: &[&str], fields: &Fields<'_>) -> Option<String> {
         if ALL_CAPS.contains(&means) && !caps.contains(&means) && is_set(fields, means) {
             return Some(format!("`{means}` is not the output cap of this format"));
         }
+        let is_one = matches!(fields.raw(means), Some("1" | "null"));
+        if COUNTS.contains(&means) && !own.contains(&means) && !is_one {
+            return Some(format!("`{means}` is not the number of answers of this format"));
+        }
+    }
+    if let Some((_, what)) = HIDDEN.iter().find(|(name, _)| {
+        // A text is the prompt itself and not a reference, but to OpenAI's stored ones.
+        let is_prompt = *name == "prompt"
+            && fields.raw(name).is_some_and(|value| is_text(value) && !value.contains("pmpt_"));
+        is_set(fields, name) && !is_prompt
+    }) {
+        return Some(format!("the request has {what}, whose size is not known"));
+    }
+    if let Some(name) = OTHER_MODELS.iter().find(|name| is_set(fields, name)) {
+        return Some(format!("`{name}` lets another model answer, whose price is not known"));
     }
     let number = |name: &&str, is_number: fn(&str) -> bool| {
         let value = fields.raw(name).filter(|value| *value != "null")?;
@@ -231,6 +285,36 @@ mod tests {
             (BedrockConverse, r#"{"performanceConfig":{"latency":"optimized"}}"#),
             (BedrockConverse, r#"{"serviceTier":{"type":"priority"}}"#),
             (Ollama, r#"{"options":{"NUM_PREDICT":9}}"#),
+            (Ollama, r#"{"options":{"n":9}}"#),
+            (OpenAiChat, r#"{"extra_body":{"n":9}}"#),
+            (OpenAiChat, r#"{"extra_body":{"Prediction":{"x":1}}}"#),
+            (OpenAiChat, r#"{"candidateCount":9}"#),
+            (Anthropic, r#"{"n":9}"#),
+            (OpenAiResponses, r#"{"n":9}"#),
+            (OpenAiResponses, r#"{"prompt":"pmpt_123"}"#),
+            (BedrockConverse, r#"{"additionalModelRequestFields":{"n":9}}"#),
+            (Gemini, r#"{"tools":{"google_search":{}}}"#),
+            (Gemini, r#"{"contents":{"parts":[{"text":"x"}]}}"#),
+            (Gemini, r#"{"CachedContent":"c"}"#),
+            (Gemini, r#"{"systemInstruction":{"parts":[{"fileData":{"fileUri":"gs://x"}}]}}"#),
+            (Anthropic, r#"{"system":[{"type":"image","source":{}}]}"#),
+            (Anthropic, r#"{"messages":[],"messages":[]}"#),
+            (Anthropic, r#"{"Thread":{"type":"continue"}}"#),
+            (Anthropic, r#"{"inference_geo":"us"}"#),
+            (OpenAiChat, r#"{"tools":[],"Tools":[]}"#),
+            (OpenAiChat, r#"{"Web_Search_Options":{}}"#),
+            (OpenAiChat, r#"{"data_sources":[{"type":"x"}]}"#),
+            (OpenAiChat, r#"{"chat_template":"{% for %}"}"#),
+            (OpenAiChat, r#"{"tools":[{"type":"browser_search"}]}"#),
+            (
+                OpenAiChat,
+                r#"{"tools":[{"type":"builtin_function","function":{"name":"$web_search"}}]}"#,
+            ),
+            (
+                OpenAiResponses,
+                r#"{"tools":[{"type":"shell","environment":{"type":"container_auto"}}]}"#,
+            ),
+            (OpenAiResponses, r#"{"tools":[{"type":"Web_Search"}]}"#),
         ] {
             assert!(unbounded(shape, &Fields::of(body).unwrap()).is_some(), "{shape:?} {body}");
         }

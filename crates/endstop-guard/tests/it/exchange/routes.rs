@@ -28,7 +28,7 @@ fn paths_have_their_kinds() {
         ("POST", "/messages", anthropic),
         ("POST", "/v1/messages/count_tokens", Call::CountTokens),
         ("POST", "/v1/messages/batches", Call::Unread),
-        ("POST", "/v1/threads/t_1/messages", Call::Free),
+        ("POST", "/v1/threads/t_1/messages", Call::Unread),
         ("POST", "/v1beta/models/g:generateContent", gemini(Delivery::Whole)),
         ("POST", "/v1beta/models/g:streamGenerateContent?alt=sse", gemini(Delivery::Events)),
         ("POST", "/v1/models/g:streamGenerateContent?key=k", gemini(Delivery::Array)),

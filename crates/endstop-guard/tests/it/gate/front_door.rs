@@ -239,7 +239,8 @@ fn other_spellings_are_refused_under_a_ceiling() {
 fn other_methods_are_other_spellings() {
     run(async {
         let (guard, server) = guarded(limited(usd(0.01))).await;
-        for method in ["PUT", "PATCH", "post", "Post", "QUERY"] {
+        for method in ["PUT", "PATCH", "post", "Post", "QUERY", "GET", "DELETE", "OPTIONS", "TRACE"]
+        {
             let kind = Some("application/json");
             let body = chat().to_string();
             let (status, _) = call(
@@ -250,6 +251,107 @@ fn other_methods_are_other_spellings() {
             assert_eq!(status, 400, "{method}");
         }
         assert_eq!(asked(&server), 0);
+        // A list of stored answers has no body.
+        let list = request("GET", "/run/a/v1/chat/completions?limit=2", None, b"");
+        assert_eq!(call(guard.address, &list).await.0, 200);
+        // After the end of a run, no method gets more.
+        let (guard, server) =
+            guarded(limited(Limits { max_turns: Some(1), ..Limits::none() })).await;
+        assert_eq!(
+            call(guard.address, &json_to("/run/a/v1/chat/completions", &chat())).await.0,
+            200
+        );
+        call(
+            guard.address,
+            &json_to(
+                "/run/a/v1/chat/completions",
+                &json!({"model": "m", "messages": [],
+            "tools": [{"type": "function", "function": {"name": "bash"}}]}),
+            ),
+        )
+        .await
+        .1
+        .expect("an answer");
+        let before = asked(&server);
+        for method in ["GET", "DELETE", "POST"] {
+            let body = chat().to_string();
+            let request = request(
+                method,
+                "/run/a/v1/chat/completions",
+                Some("application/json"),
+                body.as_bytes(),
+            );
+            let (_, answer) = call(guard.address, &request).await;
+            assert!(!answer.expect("an answer").contains("paid"), "{method}");
+        }
+        assert_eq!(asked(&server), before);
+    });
+}
+
+/// A server may read another text than guard: in another encoding, or the other one of two members.
+#[test]
+fn bodies_that_servers_read_otherwise_are_refused() {
+    run(async {
+        let (guard, server) = guarded(limited(usd(5.0))).await;
+        let plain = chat().to_string();
+        for kind in [
+            "application/json; charset=utf-7",
+            "application/json;Charset=\"UTF-16\"",
+            "text/plain; charset=ibm037",
+        ] {
+            for path in ["/v1/chat/completions", "/v1/unknown"] {
+                let request =
+                    request("POST", &format!("/run/a{path}"), Some(kind), plain.as_bytes());
+                assert_eq!(call(guard.address, &request).await.0, 400, "{kind} {path}");
+            }
+        }
+        for body in [
+            r#"{"model":"o1-pro","model":"gpt-4.1-nano","messages":[]}"#,
+            r#"{"model":"gpt-4.1-nano","Model":"o1-pro","messages":[]}"#,
+            r#"{"MODEL":"o1-pro","messages":[]}"#,
+        ] {
+            let request = request(
+                "POST",
+                "/run/a/v1/chat/completions",
+                Some("application/json"),
+                body.as_bytes(),
+            );
+            assert_eq!(call(guard.address, &request).await.0, 400, "{body}");
+        }
+        assert_eq!(asked(&server), 0);
+        let utf8 = request(
+            "POST",
+            "/run/a/v1/chat/completions",
+            Some("application/json; charset=UTF-8"),
+            plain.as_bytes(),
+        );
+        assert_eq!(call(guard.address, &utf8).await.0, 200);
+    });
+}
+
+/// The response decides whether a call works on in the background, whatever the request seems to be.
+#[test]
+fn queued_response_is_held_whatever_the_request_said() {
+    run(async {
+        for body in [
+            r#"{"model":"m","input":"x","max_output_tokens":5000,"background":true,"background":true}"#,
+            r#"{"model":"m","input":"x","max_output_tokens":5000,"background":true}"#,
+        ] {
+            let (guard, _) = guarded(limited(usd(0.55))).await;
+            let mut admitted = 0;
+            for _ in 0..6 {
+                // The server reads the last of two members, guard any.
+                let request = request(
+                    "POST",
+                    "/run/b/v1/responses",
+                    Some("application/json"),
+                    body.as_bytes(),
+                );
+                let (_, answer) = call(guard.address, &request).await;
+                admitted += usize::from(answer.unwrap_or_default().contains("queued"));
+            }
+            assert!(admitted <= 3, "{admitted} {body}");
+        }
     });
 }
 
@@ -273,7 +375,7 @@ fn unknown_calls_are_refused_by_their_bodies() {
             ("/v1beta/interactions", json, b"{}"),
             ("/v1/realtime/sessions", json, b"{}"),
         ];
-        let passing: [(&str, Option<&str>, &[u8]); 12] = [
+        let passing: [(&str, Option<&str>, &[u8]); 11] = [
             ("/v1/unknown", json, br#"{"event":"x"}"#),
             ("/v1/unknown", json, b""),
             ("/v1/unknown", None, b""),
@@ -285,7 +387,6 @@ fn unknown_calls_are_refused_by_their_bodies() {
             ("/api/show", json, br#"{"model":"m"}"#),
             ("/api/pull", json, br#"{"model":"m"}"#),
             ("/v1/moderations", json, br#"{"model":"m","input":"x"}"#),
-            ("/v1/threads/t_1/messages", json, br#"{"role":"user","content":"x"}"#),
         ];
         let (guard, server) = guarded(limited(usd(0.01))).await;
         for (path, kind, body) in refused {
