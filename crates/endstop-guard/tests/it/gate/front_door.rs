@@ -1,10 +1,12 @@
 //! What is not recognised does not pass a limit: spellings of paths, unknown calls, stored conversations,
 //! background responses, and calls that are no turns. The upstream decodes paths as an ASGI server does, and keeps
 //! its own bill.
+//!
+//! `ENDSTOP_CHAOS_RUNS=10000 cargo test -p endstop-guard --test it gate::front_door -- --nocapture`
 
 use super::agents::call;
-use super::support::{Guard, INPUT, OUTPUT, price};
-use crate::proxy::support::{Conn, header, run, upstream};
+use super::support::{Dice, Guard, INPUT, OUTPUT, price};
+use crate::proxy::support::{Conn, header, run, run_within, upstream};
 use endstop_core::{Limits, Termination, Watch};
 use endstop_guard::run::{GuardEvent, OtherCalls, Settings};
 use serde_json::{Value, json};
@@ -19,14 +21,22 @@ struct Server {
     usd: f64,
     /// Polls that a background response still needs, by its id.
     working: HashMap<String, u32>,
+    /// What it generates.
+    working_output: HashMap<String, u64>,
     prompts: HashMap<String, u64>,
+    /// `true` if each answer generates as much as its request allows.
+    honours_caps: bool,
+    /// The most expensive answer.
+    largest: f64,
 }
 
 type Shared = Arc<Mutex<Server>>;
 
 impl Server {
     fn bill(&mut self, input: u64, output: u64) -> Value {
-        self.usd += (input as f64 * INPUT + output as f64 * OUTPUT) / 1e6;
+        let usd = (input as f64 * INPUT + output as f64 * OUTPUT) / 1e6;
+        self.usd += usd;
+        self.largest = self.largest.max(usd);
         json!({"input_tokens": input, "output_tokens": output, "total_tokens": input + output,
             "prompt_tokens": input, "completion_tokens": output})
     }
@@ -35,6 +45,10 @@ impl Server {
     fn answer(&mut self, method: &str, target: &str, body: &Value) -> (u16, Value) {
         self.asked.push((method.to_owned(), target.to_owned(), body.clone()));
         let number = self.asked.len();
+        let caps = ["max_output_tokens", "max_tokens", "max_completion_tokens"];
+        let cap = caps.iter().find_map(|name| body[*name].as_u64());
+        let output = |usual: u64| if self.honours_caps { cap.unwrap_or(usual) } else { usual };
+        let (step, chat, worked) = (output(20), output(20_000), output(5_000));
         let path = target.split('?').next().unwrap_or_default();
         let path = percent_encoding::percent_decode_str(path).decode_utf8_lossy().to_lowercase();
         let path = path.replace("//", "/").split(';').next().unwrap_or_default().to_owned();
@@ -54,7 +68,8 @@ impl Server {
                 );
             }
             self.working.remove(&id);
-            let usage = self.bill(1_000, 5_000);
+            let worked = self.working_output.remove(&id).unwrap_or(5_000);
+            let usage = self.bill(10, worked);
             let text = json!({"type": "message", "id": "m", "role": "assistant", "status": "completed",
                 "content": [{"type": "output_text", "text": "done", "annotations": []}]});
             return (
@@ -65,16 +80,21 @@ impl Server {
         }
         if path.ends_with("/responses") && body["background"] == true {
             self.working.insert(id.clone(), 1);
+            self.working_output.insert(id.clone(), worked);
             return (
                 200,
                 json!({"id": id, "object": "response", "status": "queued", "model": "m", "output": []}),
             );
         }
         if path.ends_with("/responses") {
-            let before = body["previous_response_id"].as_str().map_or(0, |id| self.prompts[id]);
+            let before = body["previous_response_id"]
+                .as_str()
+                .and_then(|id| self.prompts.get(id))
+                .copied()
+                .unwrap_or(0);
             let prompt = before + body.to_string().len() as u64 / 4;
             self.prompts.insert(id.clone(), prompt);
-            let usage = self.bill(prompt, 20);
+            let usage = self.bill(prompt, step);
             return (
                 200,
                 json!({"id": id, "object": "response", "status": "completed", "model": "m",
@@ -83,11 +103,15 @@ impl Server {
         }
         if path.ends_with("/messages") {
             let thread = &body["thread"];
-            let before = thread["previous_message_id"].as_str().map_or(0, |id| self.prompts[id]);
+            let before = thread["previous_message_id"]
+                .as_str()
+                .and_then(|id| self.prompts.get(id))
+                .copied()
+                .unwrap_or(0);
             let prompt = before + body.to_string().len() as u64 / 4;
             let id = format!("msg_{number}");
             self.prompts.insert(id.clone(), prompt);
-            let usage = self.bill(prompt, 20);
+            let usage = self.bill(prompt, step);
             return (
                 200,
                 json!({"id": id, "type": "message", "role": "assistant", "model": "m",
@@ -107,7 +131,7 @@ impl Server {
             let usage = self.bill(20, 4_000);
             return (200, json!({"data": [{"b64_json": "AAAA"}], "usage": usage}));
         }
-        let usage = self.bill(10, 20_000);
+        let usage = self.bill(10, chat);
         (
             200,
             json!({"id": "c", "object": "chat.completion", "model": "m", "usage": usage,
@@ -707,5 +731,93 @@ fn embeddings_are_priced_and_are_no_turns() {
         );
         let bill = server.lock().expect("a lock").usd;
         assert!((guard.run("e").expect("a run").spent().cost.to_usd() - bill).abs() < 1e-9);
+    });
+}
+
+/// One random request of a run, in which conversations, background responses, other calls and spellings mix. The ids
+/// are those of responses so far.
+fn random_request(dice: &mut Dice, ids: &[String]) -> Vec<u8> {
+    let id = ids.get(dice.roll(ids.len() as u64 + 1) as usize).cloned();
+    let text = "word ".repeat(1 + dice.roll(300) as usize);
+    let tools = json!([{"type": "function", "name": "bash", "function": {"name": "bash"}}]);
+    let cap = [json!(null), json!(50), json!(5_000), json!(-1)][dice.roll(4) as usize].clone();
+    match dice.roll(11) {
+        0 => json_to(
+            "/run/x/v1/chat/completions",
+            &json!({"model": "m", "tools": tools, "max_tokens": cap,
+            "messages": [{"role": "user", "content": text}]}),
+        ),
+        1 | 2 => json_to(
+            "/run/x/v1/responses",
+            &json!({"model": "m", "input": text, "tools": tools,
+            "max_output_tokens": cap, "previous_response_id": id}),
+        ),
+        3 => json_to(
+            "/run/x/v1/responses",
+            &json!({"model": "m", "input": text, "background": true,
+            "tools": tools, "max_output_tokens": cap}),
+        ),
+        4 | 5 => {
+            let id = id.unwrap_or_default();
+            request("GET", &format!("/run/x/v1/responses/{id}"), None, b"")
+        }
+        6 | 7 => {
+            let thread = match id {
+                Some(id) => json!({"type": "continue", "previous_message_id": id}),
+                None => json!({"type": "create"}),
+            };
+            json_to(
+                "/run/x/v1/messages",
+                &json!({"model": "m", "max_tokens": cap, "thread": thread, "tools": tools,
+                "messages": [{"role": "user", "content": text}]}),
+            )
+        }
+        8 => json_to("/run/x/v1/embeddings", &json!({"model": "m", "input": text})),
+        9 => json_to(&format!("/run/x{}", SPELLINGS[dice.roll(14) as usize]), &chat()),
+        _ => json_to("/run/x/v1/unknown", &chat()),
+    }
+}
+
+/// No mix of requests costs more than a strict ceiling; without `--cap-output` only calls in flight do.
+#[test]
+fn no_mix_of_requests_exceeds_a_ceiling() {
+    let runs = std::env::var("ENDSTOP_CHAOS_RUNS").ok().and_then(|runs| runs.parse().ok());
+    let runs = runs.unwrap_or(60_u64);
+    run_within(std::time::Duration::from_secs(60 + runs), async {
+        let (mut calls, mut refused) = (0_u64, 0_u64);
+        for seed in 0..runs {
+            let strict = seed % 2 == 0;
+            let ceiling = [0.05, 0.3, 2.0][(seed % 3) as usize];
+            let (address, server) = server().await;
+            server.lock().expect("a lock").honours_caps = true;
+            let settings = Settings { cap_output: strict, ..limited(usd(ceiling)) };
+            let guard = Guard::start(settings, address).await;
+            let mut dice = Dice(seed);
+            let mut ids = Vec::new();
+            for _ in 0..25 {
+                let (status, answer) = call(guard.address, &random_request(&mut dice, &ids)).await;
+                calls += 1;
+                refused += u64::from(status == 400);
+                let answer: Value =
+                    serde_json::from_str(&answer.unwrap_or_default()).unwrap_or_default();
+                ids.extend(answer["id"].as_str().map(str::to_owned));
+            }
+            let run = guard.run("x").expect("a run");
+            let outcome = run.close(true, "");
+            let server = server.lock().expect("a lock");
+            let (paid, largest) = (server.usd, server.largest);
+            if strict {
+                assert!(paid <= ceiling + 1e-9, "seed {seed}: ${paid} of ${ceiling}");
+            } else {
+                // Background responses are in flight together.
+                assert!(paid <= ceiling + 25.0 * largest, "seed {seed}: ${paid} of ${ceiling}");
+            }
+            // A response that was not asked for before the end is booked at what it may cost.
+            let is_exact = (outcome.cost.to_usd() - paid).abs() < 1e-9;
+            assert!(is_exact || outcome.cost_unknown, "seed {seed}: {outcome:?} {paid}");
+            let most = outcome.cost_upper.map_or(f64::INFINITY, |upper| upper.to_usd());
+            assert!(!strict || is_exact || paid <= most + 1e-9, "seed {seed}: {outcome:?} {paid}");
+        }
+        println!("{runs} runs, {calls} requests, {refused} refused or stopped");
     });
 }
