@@ -53,9 +53,9 @@ from dspy.utils.callback import BaseCallback
 
 import endstop
 from endstop import Detection
+from endstop._endstop import api_of
 from endstop.adapters._base import arguments, feed
 from endstop.adapters._scope import Scope, Stopped
-from endstop._endstop import api_of
 from endstop.tap import Observer
 
 __all__ = ["Endstop", "EndstopStopped"]
