@@ -133,7 +133,13 @@ def test_requests_outside_of_a_recording_are_left_alone(server: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/v1/chat/%63ompletions", "/v1/chat%2Fcompletions", "/v1//chat//completions", "/v1/Chat/Completions"]
+    "path",
+    [
+        "/v1/chat/%63ompletions",
+        "/v1/chat%2Fcompletions",
+        "/v1//chat//completions",
+        "/v1/Chat/Completions",
+    ],
 )
 def test_another_spelling_of_a_path_is_that_path(server: str, path: str) -> None:
     with tap.wrap(httpx.Client()) as client, tap.record() as recording:
