@@ -32,6 +32,7 @@ __all__ = [
     "Usage",
     "Verdict",
     "__version__",
+    "api_of",
     "default_limits",
     "detect",
     "k_of",
