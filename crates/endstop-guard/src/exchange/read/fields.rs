@@ -9,6 +9,11 @@ use std::fmt;
 /// The most members that are read. No request has a hundred.
 const MOST: usize = 4096;
 
+/// Folds the case of a name. Upper case first: it folds letters such as the long s, as Go's decoder does.
+pub(super) fn folded(name: &str) -> String {
+    name.to_uppercase().to_lowercase()
+}
+
 /// The members in their order, also those with the same name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fields<'a>(Vec<(String, &'a str)>);
@@ -37,7 +42,6 @@ impl<'a> Fields<'a> {
 
     /// `true` if there is more than one member of this name, or one in another case, which servers may read instead.
     pub(crate) fn is_ambiguous(&self, name: &str) -> bool {
-        let folded = |text: &str| text.to_uppercase().to_lowercase();
         let wanted = folded(name);
         let same: Vec<&str> = self.names().filter(|one| folded(one) == wanted).collect();
         same.len() > 1 || same.first().is_some_and(|one| *one != name)

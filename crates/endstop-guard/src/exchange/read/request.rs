@@ -159,7 +159,8 @@ impl<'a> Request<'a> {
 
     /// `true` if a part of the prompt may be stored in a cache for an hour, which has a price of its own.
     pub fn caches_for_an_hour(&self) -> bool {
-        self.body.contains("\"ttl\"") && self.body.contains("1h")
+        // The letters may be escaped; a text with such escapes is then reserved too high.
+        self.body.contains("\\u00") || (self.body.contains("\"ttl\"") && self.body.contains("1h"))
     }
 
     /// `true` if servers may read another model in the body than guard does.

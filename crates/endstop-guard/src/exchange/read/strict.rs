@@ -5,7 +5,7 @@
 //! call cost more than its tokens at the list price.
 
 use super::caps::cap_place;
-use super::fields::{Fields, parsed};
+use super::fields::{Fields, folded, parsed};
 use super::hosted::{TOP, hosted_tool};
 use super::media::has_media;
 use endstop_wire::WireFormat;
@@ -148,8 +148,7 @@ fn holder((caps, own): (&[&str], &[&str]), fields: &Fields<'_>) -> Option<String
     let hidden = HIDDEN.iter().map(|(name, _)| *name);
     let mut seen: HashSet<&str> = HashSet::new();
     for name in fields.names() {
-        // Upper case first: it folds letters such as the long s, as Go's decoder does.
-        let folded = name.to_uppercase().to_lowercase();
+        let folded = folded(name);
         let lists =
             [caps, ALL_CAPS, COUNTS, MORE, TIERS, MODALITIES, OBJECTS, OTHER_MODELS, OWN, TOP];
         let mut known = lists.into_iter().flatten().copied().chain(hidden.clone());

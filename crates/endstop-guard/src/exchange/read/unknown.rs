@@ -1,6 +1,6 @@
 //! Bodies of requests to paths that no row knows: those that look like a model call.
 
-use super::fields::{Fields, elements_of};
+use super::fields::{Fields, elements_of, folded};
 use endstop_core::bounded_json;
 use serde_json::value::RawValue;
 
@@ -42,8 +42,6 @@ fn is_call(value: &str) -> Option<bool> {
         return Some(false);
     }
     let fields = Fields::of(value).ok()?;
-    // Upper case first: it folds letters such as the long s, as Go's decoder does.
-    let folded = |name: &str| name.to_uppercase().to_lowercase();
     Some(fields.names().any(|name| MEMBERS.contains(&folded(name).as_str())))
 }
 

@@ -161,3 +161,21 @@ proptest! {
         prop_assert_eq!(capped(path, new, cap).unwrap(), None);
     }
 }
+
+/// Such a cache write has a price of its own, however its letters are written.
+#[test]
+fn cache_for_an_hour_is_found() {
+    let messages = endstop_guard::exchange::route("POST", "/v1/messages").unwrap();
+    for (control, expected) in [
+        (r#"{"type":"ephemeral","ttl":"1h"}"#, true),
+        (r#"{"type":"ephemeral","\u0074tl":"1h"}"#, true),
+        (r#"{"type":"ephemeral","ttl":"1\u0068"}"#, true),
+        (r#"{"type":"ephemeral","ttl":"5m"}"#, false),
+        (r#"{"type":"ephemeral"}"#, false),
+    ] {
+        let body =
+            format!(r#"{{"model":"m","messages":[],"system":[{{"cache_control":{control}}}]}}"#);
+        let request = endstop_guard::exchange::Request::read(&messages, body.as_bytes()).unwrap();
+        assert_eq!(request.caches_for_an_hour(), expected, "{body}");
+    }
+}
