@@ -26,7 +26,7 @@
 
 use crate::kernel::{
     Effect, EffectId, Event, EventKind, Outcome, ParkDecision, Resumption, Run, RunPhase, RunSpec,
-    Step,
+    Spending, Step,
 };
 use crate::termination::Termination;
 use crate::usage::{NanoUsd, Unreported, Usage};
@@ -63,10 +63,8 @@ impl Replay {
         self.effects.clear();
         self.at = self.at.max(event.at);
         if let Some(outcome) = &mut self.outcome {
-            if let EventKind::Spent { usage, cost, cost_unknown, unreported, turns } = &event.kind {
-                outcome.turns = outcome.turns.saturating_add(*turns);
-                let more = unreported.unwrap_or(Unreported::of_unknown(*cost_unknown));
-                outcome.add_spent(usage, *cost, *cost_unknown, more);
+            if let EventKind::Spent(spent) = &event.kind {
+                outcome.add_spent(spent);
             }
             if let EventKind::Said { text } = event.kind {
                 outcome.add_said(text);
@@ -368,7 +366,7 @@ fn without_open_decisions(events: &mut Vec<Event>) -> usize {
 /// Returns `true` if a recorded event from the decision on also belongs to the resumed run.
 fn stands(kind: &EventKind, has_decided: bool, has_limits: bool, not_shortened: bool) -> bool {
     match kind {
-        EventKind::ToolEnded { .. } | EventKind::Spent { .. } | EventKind::Said { .. } => true,
+        EventKind::ToolEnded { .. } | EventKind::Spent(_) | EventKind::Said { .. } => true,
         // The limits that end the run again must not outrank those of the resumption.
         EventKind::LimitsChanged { .. } => !has_limits,
         EventKind::Cancel | EventKind::Terminate | EventKind::Fault { .. } => false,
@@ -421,7 +419,7 @@ impl HandOverCost {
     fn saw(&mut self, at: usize, event: &EventKind, replay: &Replay) {
         if let Some(run) = replay.run() {
             // Amounts that tools spent meanwhile are not those of the hand-over.
-            let spent = matches!(event, EventKind::Spent { .. });
+            let spent = matches!(event, EventKind::Spent(_));
             if run.phase() == RunPhase::WrappingUp && (self.before.is_none() || spent) {
                 self.before = Some((run.usage().clone(), run.spent(), run.unreported()));
             }
@@ -433,14 +431,14 @@ impl HandOverCost {
             return;
         };
         let more = outcome.unreported().since(unreported);
-        let kind = EventKind::Spent {
+        let spent = Spending {
             usage: outcome.usage.since(&usage),
             cost: outcome.cost.saturating_sub(cost),
             cost_unknown: more != Unreported::NOTHING,
             unreported: Some(more),
-            turns: 0,
+            ..Spending::default()
         };
-        self.spent = Some((at, kind));
+        self.spent = Some((at, EventKind::Spent(spent)));
     }
 
     /// Returns what the hand-over used, if this event ended it.

@@ -1,15 +1,15 @@
 //! A guest's run, driven by one call for each step of its client.
 
 use super::recording::{Recorded, Recording};
-use super::reply::{Admission, GuestReply, GuestStart, Spending};
+use super::reply::{Admission, GuestReply, GuestStart};
 use crate::error_class::ModelError;
 use crate::kernel::{
     BudgetAccount, Effect, EffectId, Event, EventKind, GuestCall, NestedEnding, Outcome,
-    Resumption, Run, RunSpec, Step, ToolReport, TurnDelta,
+    Resumption, Run, RunSpec, Spending, Step, ToolReport, TurnDelta,
 };
 use crate::limits::Limits;
 use crate::message::ModelTurn;
-use crate::usage::{NanoUsd, Unreported};
+use crate::usage::NanoUsd;
 use serde_json::{Map, Value};
 use std::fmt;
 use std::sync::Arc;
@@ -66,6 +66,23 @@ impl Guest {
             recording: record.then(Recording::default),
         };
         guest.feed(Duration::ZERO, EventKind::Start { seed, price, wall_ms });
+        guest
+    }
+
+    /// Starts the run of a driver that is gone again, from the events that
+    /// [`take_events`](Guest::take_events) gave it. The events of the new run begin with these.
+    pub fn again(mut spec: RunSpec, events: Vec<Event>) -> Guest {
+        spec.guest.get_or_insert_default();
+        let mut guest = Guest {
+            state: State::Running(Run::new(spec)),
+            effects: Vec::new(),
+            wake: None,
+            recording: Some(Recording::default()),
+        };
+        for event in events {
+            guest.handle(event, false);
+        }
+        guest.effects.clear();
         guest
     }
 
@@ -131,8 +148,7 @@ impl Guest {
 
     /// Reports the spending of a nested run. It also counts after the end of this run.
     pub fn spent(&mut self, at: Duration, spending: Spending) -> GuestReply {
-        let Spending { usage, cost, cost_unknown, unreported, turns } = spending;
-        self.feed(at, EventKind::Spent { usage, cost, cost_unknown, unreported, turns });
+        self.feed(at, EventKind::Spent(spending));
         self.reply()
     }
 
@@ -229,6 +245,29 @@ impl Guest {
         }
     }
 
+    /// Returns what the run has spent so far, with what it was told of nested runs.
+    pub fn spending(&self) -> Spending {
+        match &self.state {
+            State::Running(run) => Spending {
+                usage: run.usage().clone(),
+                cost: run.spent(),
+                cost_unknown: run.cost_unknown(),
+                unreported: Some(run.unreported()),
+                turns: run.turns(),
+                calls: run.model_calls(),
+            },
+            State::Ended(outcome) => Spending {
+                usage: outcome.usage.clone(),
+                cost: outcome.cost,
+                cost_unknown: outcome.cost_unknown,
+                unreported: Some(outcome.unreported()),
+                turns: outcome.turns,
+                calls: outcome.model_calls,
+            },
+            State::Lost => Spending::default(),
+        }
+    }
+
     /// Returns the time at which [`tick`](Guest::tick) must be called, if any.
     pub fn wake_at(&self) -> Option<Duration> {
         self.wake.filter(|_| self.run().is_some())
@@ -293,11 +332,8 @@ impl Guest {
 
     /// Adds the spending of a nested run that outlived this run; any other event comes too late.
     fn after_end(&mut self, mut outcome: Arc<Outcome>, event: &Event) {
-        if let EventKind::Spent { usage, cost, cost_unknown, unreported, turns } = &event.kind {
-            let more = unreported.unwrap_or(Unreported::of_unknown(*cost_unknown));
-            let changed = Arc::make_mut(&mut outcome);
-            changed.add_spent(usage, *cost, *cost_unknown, more);
-            changed.turns = changed.turns.saturating_add(*turns);
+        if let EventKind::Spent(spent) = &event.kind {
+            Arc::make_mut(&mut outcome).add_spent(spent);
             if let Some(recording) = &mut self.recording {
                 let before = recording.before(event);
                 recording.after(before, &[], true);

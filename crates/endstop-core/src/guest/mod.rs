@@ -53,7 +53,7 @@ mod driver;
 mod recording;
 mod reply;
 
-pub use crate::kernel::{GuestCall, GuestMode};
+pub use crate::kernel::{GuestCall, GuestMode, Spending};
 pub use driver::Guest;
 pub use recording::Recorded;
-pub use reply::{Admission, GuestReply, GuestStart, Spending};
+pub use reply::{Admission, GuestReply, GuestStart};

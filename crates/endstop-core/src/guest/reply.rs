@@ -4,7 +4,7 @@
 use crate::kernel::{EffectId, Outcome};
 use crate::message::ToolCall;
 use crate::price::Price;
-use crate::usage::{NanoUsd, Unreported, Usage};
+use crate::usage::NanoUsd;
 use std::sync::Arc;
 
 /// The values that only the driver knows when a run starts.
@@ -66,20 +66,4 @@ pub enum GuestReply {
     Again(Admission),
     /// The run has ended: a call in progress must be aborted.
     Stop(Arc<Outcome>),
-}
-
-/// The spending of a nested run, such as a sub-agent, since its last report.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Spending {
-    /// Usage.
-    pub usage: Usage,
-    /// Known cost of that usage.
-    pub cost: NanoUsd,
-    /// `true` if part of the cost is unknown.
-    pub cost_unknown: bool,
-    /// Upper bound on the unreported usage. `None`: nothing is unreported or, if `cost_unknown` is
-    /// set, the cost has no upper bound.
-    pub unreported: Option<Unreported>,
-    /// Number of turns that count towards `max_turns`.
-    pub turns: u32,
 }

@@ -137,6 +137,9 @@ impl Ending {
         ending.retry_after = nested.retry_after;
         ending.diagnostic.clone_from(&nested.error_diagnostic);
         ending.would_fit = nested.would_fit;
+        if nested.termination == Termination::ErrorHalted {
+            ending.halted_reason = Some(ending.decided_by.evidence.clone());
+        }
         ending.nested = Some(Box::new(nested));
         ending
     }

@@ -10,12 +10,13 @@ use super::limit_changes::LimitChanges;
 use super::nested_ending::NestedEnding;
 use super::park::{Park, ParkDecision, ParkRequest};
 use super::spec::ToolPolicy;
+use super::spending::Spending;
 use crate::error_class::ModelError;
 use crate::limits::Limits;
 use crate::media::Attachment;
 use crate::message::{Message, ModelTurn, ToolCall, ToolStatus};
 use crate::price::Price;
-use crate::usage::{NanoUsd, Unreported, Usage};
+use crate::usage::NanoUsd;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::sync::Arc;
@@ -84,21 +85,7 @@ pub enum EventKind {
         report: ToolReport,
     },
     /// A tool spent money on its own model calls, for example because it runs another agent.
-    Spent {
-        /// Usage since the previous `Spent` event of the same tool.
-        usage: Usage,
-        /// Cost of that usage.
-        cost: NanoUsd,
-        /// `true` if part of the cost is unknown.
-        cost_unknown: bool,
-        /// Upper bound on the unreported usage. `None`: nothing is unreported or, if `cost_unknown`
-        /// is set, the cost has no upper bound.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        unreported: Option<Unreported>,
-        /// Number of turns of a nested run that count towards `max_turns` of this run.
-        #[serde(default, skip_serializing_if = "is_zero")]
-        turns: u32,
-    },
+    Spent(Spending),
     /// The client of a guest is about to call the model. Discards a provisional ending. Answered by
     /// [`Effect::CallModel`](super::Effect::CallModel), or by the end of the run. Ignored in a run
     /// without [`GuestMode`](super::GuestMode).
@@ -254,11 +241,6 @@ impl EventKind {
             EventKind::Fault { .. } => "fault",
         }
     }
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
-fn is_zero(value: &u32) -> bool {
-    *value == 0
 }
 
 /// The state of an account of a shared budget at the moment at which it refused a reservation.

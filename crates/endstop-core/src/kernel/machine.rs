@@ -37,7 +37,6 @@ use crate::error_class::ModelError;
 use crate::limits::Limit;
 use crate::message::ModelTurn;
 use crate::termination::Termination;
-use crate::usage::Unreported;
 use std::ops::ControlFlow::{Break, Continue};
 use std::time::Duration;
 
@@ -85,10 +84,12 @@ impl Machine {
                 return self.perform(next, effects);
             }
             // Booked in every phase, because the money is spent even if the run is ending.
-            EventKind::Spent { usage, cost, cost_unknown, unreported, turns } => {
-                context.counts.turns = context.counts.turns.saturating_add(turns);
-                let more = unreported.unwrap_or(Unreported::of_unknown(cost_unknown));
-                context.ledger.book(&usage, cost, cost_unknown, more);
+            EventKind::Spent(spent) => {
+                let counts = &mut context.counts;
+                counts.turns = counts.turns.saturating_add(spent.turns);
+                counts.model_calls = counts.model_calls.saturating_add(spent.calls);
+                let more = spent.unreported();
+                context.ledger.book(&spent.usage, spent.cost, spent.cost_unknown, more);
                 return Continue(());
             }
             // Before the deadline check, because it decides whether a provisional answer stands.
@@ -294,7 +295,7 @@ impl Machine {
             EventKind::Cancel
             | EventKind::Terminate
             | EventKind::Fault { .. }
-            | EventKind::Spent { .. }
+            | EventKind::Spent(_)
             | EventKind::Closed { .. }
             | EventKind::Resumed(_) => return Continue(None),
         };

@@ -5,6 +5,7 @@ use super::decided_by::DecidedBy;
 use super::effect::ConversationSize;
 use super::fallback_model::ModelUse;
 use super::outcome_json::{NameFields, milliseconds, optional_milliseconds, with_category};
+use super::spending::Spending;
 use super::watch::RuleHit;
 use crate::cache_use::CacheUse;
 use crate::message::{Message, MessageId, Role};
@@ -303,18 +304,14 @@ impl Outcome {
     }
 
     /// Adds the spending of a tool that ended after its run, for example of a nested agent.
-    pub fn add_spent(
-        &mut self,
-        usage: &Usage,
-        cost: NanoUsd,
-        cost_unknown: bool,
-        unreported: Unreported,
-    ) {
+    pub fn add_spent(&mut self, spent: &Spending) {
         let mut more = self.unreported();
-        more += unreported;
-        self.usage.add(usage);
-        self.cost += cost;
-        self.cost_unknown |= cost_unknown;
+        more += spent.unreported();
+        self.turns = self.turns.saturating_add(spent.turns);
+        self.model_calls = self.model_calls.saturating_add(spent.calls);
+        self.usage.add(&spent.usage);
+        self.cost += spent.cost;
+        self.cost_unknown |= spent.cost_unknown;
         self.cost_upper = more.cost.map(|more| self.cost + more);
         let tokens = self.usage.total_tokens();
         self.tokens_upper = more.tokens.map(|more| tokens.saturating_add(more));

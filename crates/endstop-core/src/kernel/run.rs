@@ -268,6 +268,11 @@ impl Run {
         self.0.context.counts.turns
     }
 
+    /// Number of model calls so far: attempts, those that failed too, and those of nested runs.
+    pub fn model_calls(&self) -> u32 {
+        self.0.context.counts.model_calls
+    }
+
     /// The ending that a guest's run has if its loop ends now; `None` if the last turn gave none.
     pub fn provisional(&self) -> Option<(Termination, &DecidedBy)> {
         let Phase::Guest(idle) = &self.0.phase else { return None };

@@ -1,6 +1,7 @@
 //! Ceilings on cost and tokens: when they end a run, what counts against them, and the evidence.
 
 use crate::hand::{Hand, calls, said};
+use endstop_core::guest::Spending;
 use endstop_core::*;
 use std::time::Duration;
 
@@ -373,9 +374,13 @@ fn inner_spending_counts_against_both_ceilings() {
     hand.answer(used(calls(&["read"]), 20, 10));
     let usage = Usage { input_tokens: Some(3_000), ..Usage::default() };
     let unreported = Some(Unreported { cost: None, tokens: Some(2_000) });
-    let (cost, cost_unknown) = (NanoUsd::ZERO, true);
     let (tool, _) = hand.started()[0].clone();
-    hand.feed(EventKind::Spent { usage, cost, cost_unknown, unreported, turns: 0 });
+    hand.feed(EventKind::Spent(Spending {
+        usage,
+        cost_unknown: true,
+        unreported,
+        ..Spending::default()
+    }));
     hand.feed(EventKind::ToolEnded { tool, report: ToolReport::new(ToolStatus::Ok, "r") });
     assert_eq!(hand.ended(), Termination::ErrorMaxTokens);
     assert_eq!(hand.outcome().tokens_upper, Some(5_030));
@@ -399,7 +404,7 @@ fn old_records_without_tokens_are_read() {
         r#"{{"at":{{"secs":0,"nanos":0}},"event":"spent","usage":{usage},"cost":5,"cost_unknown":false}}"#
     );
     let event: Event = serde_json::from_str(&spent).unwrap();
-    assert!(matches!(event.kind, EventKind::Spent { unreported: None, .. }));
+    assert!(matches!(event.kind, EventKind::Spent(Spending { unreported: None, .. })));
     let settle: Effect = serde_json::from_str(r#"{"effect":"settle","id":1,"spent":9}"#).unwrap();
     let expected = Effect::Settle { id: EffectId(1), spent: NanoUsd(9), tokens: 0 };
     assert_eq!(settle, expected);

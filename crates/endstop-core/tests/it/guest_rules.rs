@@ -490,7 +490,7 @@ fn events_of_guests_keep_their_form() {
     let old =
         r#"{"at":{"secs":0,"nanos":0},"event":"spent","usage":{},"cost":5,"cost_unknown":false}"#;
     let event: Event = serde_json::from_str(old).unwrap();
-    assert!(matches!(event.kind, EventKind::Spent { turns: 0, .. }));
+    assert!(matches!(event.kind, EventKind::Spent(Spending { turns: 0, .. })));
     assert!(!serde_json::to_string(&event).unwrap().contains("turns"));
     let own = serde_json::to_string(&RunSpec::default()).unwrap();
     assert!(!own.contains("guest"));

@@ -11,9 +11,7 @@
 //! not heard must not grow meanwhile.
 
 use super::meter::Meter;
-use endstop_core::NanoUsd;
 use endstop_core::guest::Spending;
-use endstop_core::usage::Unreported;
 use std::sync::Arc;
 
 /// The spending of all threads.
@@ -35,10 +33,10 @@ impl Books {
 
     /// Enters what a thread spent, which that thread has counted itself.
     pub(super) fn add(&mut self, counted: &mut Spending, spending: &Spending) {
-        if !is_nothing(spending) {
-            add(&mut self.sum, spending);
+        if !spending.is_nothing() {
+            self.sum.add(spending);
             self.meter.spent(spending);
-            add(counted, spending);
+            counted.add(spending);
         }
     }
 
@@ -78,9 +76,9 @@ impl Books {
     /// Returns what a thread has not counted yet, if there is anything. From now on it counts as
     /// told.
     pub(super) fn tell(&self, counted: &mut Spending) -> Option<Spending> {
-        let news = rest(&self.sum, counted);
+        let news = self.sum.since(counted);
         counted.clone_from(&self.sum);
-        Some(news).filter(|news| !is_nothing(news))
+        Some(news).filter(|news| !news.is_nothing())
     }
 
     /// The spending of all threads.
@@ -95,53 +93,10 @@ pub(super) struct OpenTurn {
     forgotten: u32,
 }
 
-/// Adds `more` to a sum.
-fn add(sum: &mut Spending, more: &Spending) {
-    let mut total = unreported(sum);
-    total += unreported(more);
-    sum.usage.add(&more.usage);
-    sum.cost += more.cost;
-    sum.cost_unknown |= more.cost_unknown;
-    sum.turns = sum.turns.saturating_add(more.turns);
-    sum.unreported = Some(total);
-}
-
-/// The part of a sum that is not in `counted`, which is a part of it.
-pub(super) fn rest(sum: &Spending, counted: &Spending) -> Spending {
-    Spending {
-        usage: sum.usage.since(&counted.usage),
-        cost: sum.cost.saturating_sub(counted.cost),
-        cost_unknown: sum.cost_unknown && !counted.cost_unknown,
-        unreported: Some(increase(unreported(sum), unreported(counted))),
-        turns: sum.turns.saturating_sub(counted.turns),
-    }
-}
-
-/// The increase of a total. A total that had no bound before has nothing to add to that.
-pub(super) fn increase(now: Unreported, before: Unreported) -> Unreported {
-    let since = now.since(before);
-    Unreported {
-        cost: before.cost.map_or(Some(NanoUsd::ZERO), |_| since.cost),
-        tokens: before.tokens.map_or(Some(0), |_| since.tokens),
-    }
-}
-
-fn unreported(spending: &Spending) -> Unreported {
-    spending.unreported.unwrap_or(Unreported::of_unknown(spending.cost_unknown))
-}
-
-fn is_nothing(spending: &Spending) -> bool {
-    spending.turns == 0
-        && spending.cost == NanoUsd::ZERO
-        && !spending.cost_unknown
-        && unreported(spending) == Unreported::NOTHING
-        && spending.usage.total_tokens() == 0
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use endstop_core::Usage;
+    use endstop_core::{NanoUsd, Unreported, Usage};
     use proptest::prelude::*;
 
     fn spending() -> impl Strategy<Value = Spending> {
@@ -166,6 +121,7 @@ mod tests {
                     cost_unknown: unreported.is_some_and(|more| more.cost != Some(NanoUsd::ZERO)),
                     unreported,
                     turns,
+                    calls: turns,
                 }
             },
         )
@@ -192,7 +148,7 @@ mod tests {
             spending.cost.0,
             spending.turns,
             spending.cost_unknown,
-            unreported(spending),
+            spending.unreported(),
         )
     }
 
@@ -208,13 +164,13 @@ mod tests {
             for act in acts {
                 match act {
                     Act::Spend(thread, spending) => {
-                        add(&mut all, &spending);
-                        add(&mut guests[thread], &spending);
+                        all.add(&spending);
+                        guests[thread].add(&spending);
                         books.add(&mut counted[thread], &spending);
                     }
                     Act::Hear(thread) => {
                         if let Some(news) = books.tell(&mut counted[thread]) {
-                            add(&mut guests[thread], &news);
+                            guests[thread].add(&news);
                         }
                         prop_assert_eq!(totals(&guests[thread]), totals(&all));
                         prop_assert_eq!(books.tell(&mut counted[thread]), None, "heard twice");

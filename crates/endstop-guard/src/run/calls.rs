@@ -1,6 +1,5 @@
 //! The calls of a guarded run: admitted, streamed, ended.
 
-use super::books::rest;
 use super::call::{CallFacts, OpenCall, Place, Ticket, WeakCall};
 use super::guarded::{Exchange, Guarded};
 use super::thread::{Asked, Step, Thread};
@@ -228,7 +227,7 @@ impl Guarded {
     pub(super) fn ended(&mut self, at: Duration, ticket: &Ticket, response: Response) -> Spending {
         let before = self.books.sum().clone();
         self.end_call(at, ticket, response);
-        rest(self.books.sum(), &before)
+        self.books.sum().since(&before)
     }
 
     fn end_call(&mut self, at: Duration, ticket: &Ticket, response: Response) {

@@ -1,13 +1,11 @@
 //! One conversation of a guarded run: a guest of the kernel, and its place in the run's books.
 
-use super::books::{Books, OpenTurn, increase};
+use super::books::{Books, OpenTurn};
 use endstop::budget::{Amount, Refusal, SharedBudget};
-use endstop_core::Usage;
 use endstop_core::guest::{Admission, Guest, GuestReply, Recorded, Spending};
-use endstop_core::usage::Unreported;
 use endstop_core::{
-    Effect, EffectId, ErrorClass, GuestCall, Limits, ModelError, ModelTurn, NanoUsd, NestedEnding,
-    Outcome, RuleHit, RunEvent, Termination, ToolReport, TurnDelta, WatchMode,
+    Effect, EffectId, ErrorClass, GuestCall, Limits, ModelError, ModelTurn, NestedEnding, Outcome,
+    RuleHit, RunEvent, Termination, ToolReport, TurnDelta, WatchMode,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,7 +39,7 @@ pub(super) struct Thread {
     /// The part of the books that the guest has counted: its own spending, and what it has heard of.
     counted: Spending,
     /// The guest's totals when its spending was last entered.
-    totals: Totals,
+    totals: Spending,
     /// Turns of this thread that are in the books; `None` if its calls are not turns.
     turns: Option<u32>,
     /// The turn that was admitted and is not in the books yet, with its number in this thread.
@@ -103,7 +101,7 @@ impl Thread {
     /// Creates a thread.
     pub(super) fn new(guest: Guest, judged: Judged) -> Thread {
         Thread {
-            totals: Totals::of(&guest),
+            totals: guest.spending(),
             guest,
             judged,
             counted: Spending::default(),
@@ -351,7 +349,7 @@ impl Thread {
             let _ = self.guest.spent(at, news);
             self.collect();
             self.settle(budget);
-            self.totals = Totals::of(&self.guest);
+            self.totals = self.guest.spending();
         }
     }
 
@@ -360,8 +358,10 @@ impl Thread {
     fn enter(&mut self, books: &mut Books, budget: Option<&SharedBudget>) {
         self.settle(budget);
         self.collect();
-        let totals = Totals::of(&self.guest);
-        books.add(&mut self.counted, &totals.since(&self.totals));
+        let totals = self.guest.spending();
+        // Turns are entered when they are admitted and when they end.
+        let spent = Spending { turns: 0, ..totals.since(&self.totals) };
+        books.add(&mut self.counted, &spent);
         self.totals = totals;
     }
 
@@ -428,49 +428,4 @@ pub(super) enum Last<'a> {
     },
     Cancelled,
     Terminated,
-}
-
-/// The spending of a guest, with that of others that it has heard of.
-#[derive(Clone)]
-struct Totals {
-    usage: Usage,
-    cost: NanoUsd,
-    unreported: Unreported,
-}
-
-impl Totals {
-    fn of(guest: &Guest) -> Totals {
-        match (guest.run(), guest.outcome()) {
-            (Some(run), _) => Totals {
-                usage: run.usage().clone(),
-                cost: run.spent(),
-                unreported: run.unreported(),
-            },
-            (None, Some(outcome)) => {
-                let cost = outcome.cost_upper.map(|upper| upper.saturating_sub(outcome.cost));
-                let known = outcome.usage.total_tokens();
-                let tokens = outcome.tokens_upper.map(|upper| upper.saturating_sub(known));
-                let unreported = Unreported { cost, tokens };
-                Totals { usage: outcome.usage.clone(), cost: outcome.cost, unreported }
-            }
-            (None, None) => Totals {
-                usage: Usage::default(),
-                cost: NanoUsd::ZERO,
-                unreported: Unreported::NOTHING,
-            },
-        }
-    }
-
-    /// The spending since then.
-    fn since(&self, before: &Totals) -> Spending {
-        let unreported = increase(self.unreported, before.unreported);
-        let by_tokens = self.usage.billing.is_by_tokens();
-        Spending {
-            usage: self.usage.since(&before.usage),
-            cost: self.cost.saturating_sub(before.cost),
-            cost_unknown: unreported.cost != Some(NanoUsd::ZERO) || !by_tokens,
-            unreported: Some(unreported),
-            turns: 0,
-        }
-    }
 }

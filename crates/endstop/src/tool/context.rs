@@ -14,6 +14,7 @@
 use crate::budget::SharedBudget;
 use crate::control::{Control, Request};
 use crate::event::queue::Nesting;
+use endstop_core::guest::Spending;
 use endstop_core::{NanoUsd, Unreported, Usage};
 use endstop_process::StopTokens;
 use serde_json::{Map, Value};
@@ -52,18 +53,8 @@ struct Inner {
 struct Values {
     variables: Map<String, Value>,
     metrics: Map<String, Value>,
-    spent: Option<Spent>,
+    spent: Option<Spending>,
 }
-
-/// The amount that a tool spent on models of its own.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Spent {
-    pub(crate) usage: Usage,
-    pub(crate) cost: NanoUsd,
-    pub(crate) cost_unknown: bool,
-    pub(crate) unreported: Unreported,
-}
-
 impl ToolContext {
     /// Creates a context. `token` is cancelled when the call must stop (because of a cancel, its
     /// time limit or a terminate), `loop_token` only by a terminate, which leaves no grace period.
@@ -192,12 +183,11 @@ impl ToolContext {
         cost_unknown: bool,
         unreported: Unreported,
     ) {
+        let unreported = Some(unreported);
+        let usage = usage.clone();
+        let more = Spending { usage, cost, cost_unknown, unreported, ..Spending::default() };
         let mut values = self.values();
-        let spent = values.spent.get_or_insert_default();
-        spent.usage.add(usage);
-        spent.cost += cost;
-        spent.cost_unknown |= cost_unknown;
-        spent.unreported += unreported;
+        values.spent.get_or_insert_default().add(&more);
         // Release the lock first: `spent` wakes the driver, which takes these values.
         drop(values);
         if let Some(run) = self.control() {
@@ -259,7 +249,7 @@ impl ToolContext {
         }
     }
 
-    pub(crate) fn take_spent(&self) -> Option<Spent> {
+    pub(crate) fn take_spent(&self) -> Option<Spending> {
         self.values().spent.take()
     }
 

@@ -41,7 +41,6 @@ mod write_file;
 pub use crate::agent::AgentTool;
 pub(crate) use arguments::text_argument;
 pub use built_in::{BUILT_IN, built_in};
-pub(crate) use context::Spent;
 pub use context::ToolContext;
 pub use error::ToolError;
 pub use function::{FunctionTool, ToolArguments, tool_fn, try_tool_fn};

@@ -370,12 +370,12 @@ fn of_guest(event: &EventKind, at_ms: f64) -> Option<Value> {
                 "decided_elsewhere": elsewhere,
             }))
         }
-        EventKind::Spent { turns, cost, usage, .. } => Some(json!({
+        EventKind::Spent(spent) => Some(json!({
             "type": "spent_elsewhere",
             "at_ms": at_ms,
-            "turns": turns,
-            "cost": cost,
-            "tokens": usage.total_tokens(),
+            "turns": spent.turns,
+            "cost": spent.cost,
+            "tokens": spent.usage.total_tokens(),
         })),
         _ => None,
     }

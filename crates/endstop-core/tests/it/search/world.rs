@@ -16,6 +16,7 @@ use crate::laws::{
     CompactionLaw, check_compaction, check_history, only_stops, quotes_exactly, shortened,
     working_time,
 };
+use endstop_core::guest::Spending;
 use endstop_core::*;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -348,8 +349,7 @@ impl<'a> World<'a> {
             Action::Spend => {
                 self.spent_by_tools = self.config.spends;
                 let cost = NanoUsd(self.config.spends);
-                let (usage, unreported) = (Usage::default(), None);
-                EventKind::Spent { usage, cost, cost_unknown: false, unreported, turns: 0 }
+                EventKind::Spent(Spending { cost, ..Spending::default() })
             }
         };
         let run = self.run.take().ok_or("an event after the ending")?;

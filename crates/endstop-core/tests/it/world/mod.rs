@@ -293,8 +293,7 @@ fn play_from(
                 check_declared(phase, &kind, &outcome, setup.verifies())?;
                 check_verified(setup.verifier, &setup.limits, &outcome)?;
                 check_hand_over(&setup.limits, &outcome)?;
-                let others =
-                    events.iter().any(|event| matches!(event.kind, EventKind::Spent { .. }));
+                let others = events.iter().any(|event| matches!(event.kind, EventKind::Spent(_)));
                 world.models.ended(setup.falls_back, others, &outcome)?;
                 check_branch(setup.branched_from.as_ref(), &outcome)?;
                 if !world.held.is_empty() {

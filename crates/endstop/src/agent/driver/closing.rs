@@ -13,7 +13,6 @@ use crate::budget::Amount;
 use crate::control::Request;
 use crate::event::AgentEvent;
 use crate::journal::RunJournal;
-use crate::tool::Spent;
 use endstop_core::{
     Effect, Event, EventKind, HookDecision, Message, Outcome, ParkRequest, Role, Step, Termination,
 };
@@ -63,12 +62,9 @@ impl Driver {
         let now = self.now();
         // Spending that tools have reported by now is part of the run's cost.
         for spent in self.tools.iter().filter_map(|(_, context)| context.take_spent()) {
-            let Spent { usage, cost, cost_unknown, unreported } = spent;
-            outcome.add_spent(&usage, cost, cost_unknown, unreported);
+            outcome.add_spent(&spent);
             if let Some(recorder) = &mut self.recorder {
-                let unreported = Some(unreported);
-                let spent = EventKind::Spent { usage, cost, cost_unknown, unreported, turns: 0 };
-                let event = Event::new(now, spent);
+                let event = Event::new(now, EventKind::Spent(spent));
                 recorder.keep(&event, &[], None);
             }
         }

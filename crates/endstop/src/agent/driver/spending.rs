@@ -10,7 +10,8 @@ use super::Driver;
 use super::reservation::{Asked, Due, Reservation, event_of, locked, settle_due};
 use crate::agent::pending::Pending;
 use crate::budget::{Amount, SharedBudget};
-use crate::tool::{Spent, ToolContext};
+use crate::tool::ToolContext;
+use endstop_core::guest::Spending;
 use endstop_core::{EffectId, Event, EventKind, NanoUsd, Outcome, Run, Step, Unreported, Usage};
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -20,19 +21,17 @@ impl Driver {
     /// before it decides.
     pub(super) fn book_running(&mut self) {
         let spent = self.tools.iter().filter_map(|(_, context)| context.take_spent());
-        let spent: Vec<Spent> = spent.collect();
+        let spent: Vec<Spending> = spent.collect();
         for spent in spent {
             self.book(Some(spent));
         }
     }
 
-    pub(super) fn book(&mut self, spent: Option<Spent>) {
-        let Some(Spent { usage, cost, cost_unknown, unreported }) = spent else { return };
-        let unreported = Some(unreported);
+    pub(super) fn book(&mut self, spent: Option<Spending>) {
+        let Some(spent) = spent else { return };
         let Some(run) = self.run.take() else { return };
         // The turns of a nested agent have a limit of their own.
-        let spent = EventKind::Spent { usage, cost, cost_unknown, unreported, turns: 0 };
-        let event = Event::new(self.now(), spent);
+        let event = Event::new(self.now(), EventKind::Spent(spent));
         // Stored with the next event, or by `spent`.
         if let Some(recorder) = &mut self.recorder {
             recorder.add(&event);
