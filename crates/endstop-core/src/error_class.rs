@@ -164,6 +164,27 @@ impl ModelError {
             original: None,
         }
     }
+
+    /// `true` if the provider may bill the call, although it failed: the request was not refused, or it
+    /// is not known if it was. A response that arrived with a status of success and cannot be read
+    /// may be the most expensive one.
+    pub fn may_be_billed(&self) -> bool {
+        let arrived = self.status.is_none_or(|status| (200..300).contains(&status));
+        match self.class {
+            ErrorClass::Timeout | ErrorClass::IncompleteStream => true,
+            ErrorClass::UnknownError | ErrorClass::ServerError | ErrorClass::Cancelled => arrived,
+            ErrorClass::Authentication
+            | ErrorClass::Permission
+            | ErrorClass::NotFound
+            | ErrorClass::InvalidRequest
+            | ErrorClass::ContextLengthExceeded
+            | ErrorClass::RequestTooLarge
+            | ErrorClass::ContentPolicy
+            | ErrorClass::QuotaExhausted
+            | ErrorClass::RateLimit
+            | ErrorClass::Overloaded => false,
+        }
+    }
 }
 
 impl fmt::Display for ModelError {

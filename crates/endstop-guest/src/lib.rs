@@ -4,15 +4,18 @@
 //! ```
 //! use endstop_core::{Message, RunSpec};
 //! use endstop_guest::pricing::Pricing;
-//! use endstop_guest::run_state::{Ask, RunState};
+//! use endstop_guest::run_state::{Ask, Handle, RunState};
 //! use std::time::Duration;
 //! let spec = RunSpec::new(vec![Message::user("Fix the failing test.")]);
 //! let mut run = RunState::new(spec, Pricing::new(None, Some("openai/gpt-5")));
-//! assert!(run.ask(Duration::ZERO, Ask::default()), "the model may be called");
+//! assert!(run.ask(Duration::ZERO, &Handle::default(), Ask::default()), "the model may be called");
 //! ```
 
 pub mod choice;
+mod conversation;
 pub mod describe;
+pub mod limits;
+pub mod park;
 pub mod pricing;
 pub mod response;
 pub mod run_state;

@@ -1,6 +1,9 @@
 //! The price of a run's calls: given by the caller, or that of the model that answers.
 
-use endstop_core::{ModelTurn, Price};
+use endstop_core::guest::Spending;
+use endstop_core::usage::Unreported;
+use endstop_core::{ModelTurn, NanoUsd, Price};
+use endstop_wire::Decoded;
 use endstop_wire::catalog::prices::{ModelInfo, lookup};
 use endstop_wire::dialect::dialect;
 use std::fmt;
@@ -50,6 +53,63 @@ impl Pricing {
     /// Returns the catalogue's entry that the price comes from.
     pub(crate) fn source(&self) -> Option<&ModelInfo> {
         self.source.as_ref()
+    }
+
+    /// Returns the price that the caller gave, the provider and the model, from which
+    /// [`from_parts`](Pricing::from_parts) makes the same price again.
+    pub(crate) fn parts(&self) -> (Option<Price>, Option<String>, Option<String>) {
+        let given = self.price.filter(|_| self.is_fixed);
+        (given, self.provider.clone(), self.looked_up.clone())
+    }
+
+    pub(crate) fn from_parts(
+        given: Option<Price>,
+        provider: Option<&str>,
+        model: Option<&str>,
+    ) -> Pricing {
+        let named = provider.zip(model).map(|(provider, model)| format!("{provider}/{model}"));
+        Pricing::new(given, named.as_deref())
+    }
+
+    /// Returns the same price for another conversation.
+    pub(crate) fn again(&self) -> Pricing {
+        let Pricing { price, is_fixed, .. } = *self;
+        let (provider, looked_up) = (self.provider.clone(), self.looked_up.clone());
+        Pricing { price, is_fixed, provider, looked_up, source: self.source.clone() }
+    }
+
+    /// Prices a response of another agent: by its own model, unless the caller gave a price. Without a
+    /// known price or usage the cost is unknown.
+    pub(crate) fn cost_of(&self, mut decoded: Decoded, api: &str) -> Spending {
+        let mut pricing = self.again();
+        if let Some(turn) = &decoded.turn {
+            let is_another = turn.model.is_some() && turn.model != self.looked_up;
+            if is_another && !self.is_fixed {
+                pricing.price = None;
+                pricing.source = None;
+            }
+            pricing.follow(api, turn);
+        }
+        decoded.price_service_tier(pricing.source());
+        let Some(turn) = decoded.turn else {
+            // A refused request costs nothing; what a broken one cost is not known.
+            let cost_unknown = decoded.error.is_none_or(|error| error.may_be_billed());
+            return Spending { cost_unknown, calls: 1, ..Spending::default() };
+        };
+        let is_counted = turn.usage.total_tokens() > 0;
+        let cost = turn.cost.or_else(|| Some(pricing.price?.cost(&turn.usage)));
+        let cost = cost.filter(|_| is_counted || turn.cost.is_some());
+        Spending {
+            cost_unknown: cost.is_none(),
+            cost: cost.unwrap_or(NanoUsd::ZERO),
+            unreported: Some(match cost {
+                Some(_) => Unreported::NOTHING,
+                None => Unreported { cost: None, tokens: is_counted.then_some(0) },
+            }),
+            usage: turn.usage,
+            turns: 0,
+            calls: 1,
+        }
     }
 
     /// Looks the price of the model up that answered, if it is another than before.

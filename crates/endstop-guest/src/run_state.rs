@@ -1,75 +1,171 @@
-//! A guest's run of the kernel, with additional data of a binding: the open call, the price, and the
-//! messages for the model.
+//! A guest's run of the kernel, with additional data of a binding: its conversations and their open
+//! calls, the price, and the messages for the model.
+//!
+//! A framework may call models in parallel, in agents that work at the same time. Each conversation is
+//! a guest of the kernel of its own, in which repetition is detected; all hear what the others spend,
+//! so that the limits hold for their sum. The first one is the run: its outcome is that of the run.
 
+use crate::conversation::Conversation;
+pub use crate::conversation::{Ask, Turn};
 use crate::pricing::Pricing;
-use endstop_core::guest::{Admission, Guest, GuestReply, GuestStart};
+use endstop_core::guest::{Guest, Spending};
 use endstop_core::{
-    Effect, EffectId, GuestCall, Message, ModelError, ModelTurn, NanoUsd, Outcome, Run, RunEvent,
-    RunSpec, SignalReason, Termination, TerminationSignal, ToolCall, ToolReport, ToolStatus,
-    TurnDelta, Usage,
+    DecidedBy, Decision, GuestMode, Layer, Limit, Limits, ModelError, NanoUsd, NestedEnding,
+    Outcome, Run, RunSpec, Termination, ToolReport, TurnDelta, Usage,
 };
 use endstop_wire::Decoded;
-use serde::de::IgnoredAny;
+use serde_json::{Map, Value};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// The state of a run between two calls.
 pub struct RunState {
-    /// The run of the kernel.
-    pub guest: Guest,
-    /// The model call that waits for its response.
-    call: Option<EffectId>,
-    /// Bytes of the conversation so far: an upper bound on the tokens of the next prompt, if the
-    /// caller gives none.
-    known_bytes: u64,
-    pricing: Pricing,
-    /// The format of the last response; empty if none is known.
-    api: &'static str,
-    /// Messages of the kernel for the next request.
-    notes: Vec<String>,
+    /// The first is the run itself.
+    pub(crate) talks: Vec<Conversation>,
+    /// The conversation that had the last response.
+    pub(crate) last: usize,
+    /// The specification of the run at its start, without its policy.
+    pub(crate) spec: RunSpec,
+    /// The limits that apply now, as the caller gave them.
+    pub(crate) limits: Limits,
+    /// The number of the next handle.
+    handles: u32,
+    /// Time of the last event, as the caller gave it.
+    pub(crate) at: Duration,
+    /// `true` if the run is parked: its state is somewhere else now.
+    pub(crate) parked: bool,
 }
 
-/// The result of feeding a response.
-#[derive(Clone)]
-pub struct Turn {
-    /// The visible text.
-    pub text: String,
-    /// The calls that may run.
-    pub calls: Vec<Arc<ToolCall>>,
-    /// The calls that must not run.
-    pub held_back: Vec<Arc<ToolCall>>,
-    /// The reason why the model stopped.
-    pub signal: TerminationSignal,
-    /// Token usage of the response.
-    pub usage: Usage,
-    /// The error that the response is, or that ended it.
-    pub error: Option<ModelError>,
-    /// The ending of the run if its loop ends now.
-    pub ending: Option<Termination>,
-    /// The outcome, if the run has ended.
-    pub outcome: Option<Arc<Outcome>>,
+/// A handle for one model call at a time.
+#[derive(Clone, Debug, Default)]
+pub struct Handle {
+    number: u32,
+    /// The conversation that the calls belong to, by the name of its agent; empty: the run's own.
+    of: String,
 }
 
-impl Turn {
-    /// Returns the ending that the run has, or has if its loop ends now.
-    pub fn ending_or_end(&self) -> Option<Termination> {
-        self.ending.or(self.outcome.as_ref().map(|outcome| outcome.termination))
+/// An ending that the loop declares, because only its framework knows it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Declared {
+    /// The framework took an answer that was not a text: of an output tool, or a structured one.
+    Submitted(Value),
+    /// A limit of the framework on turns, money or tokens ended its loop.
+    Limit(Limit),
+    /// Another limit of the framework, or a guardrail, ended its loop.
+    Halted,
+}
+
+/// The endings that a loop can declare.
+pub const DECLARED: [Termination; 5] = [
+    Termination::Submitted,
+    Termination::ErrorMaxTurns,
+    Termination::ErrorMaxBudgetUsd,
+    Termination::ErrorMaxTokens,
+    Termination::ErrorHalted,
+];
+
+/// An ending that no loop can declare.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InvalidDeclaration {
+    /// The name is not one of [`DECLARED`].
+    Name(String),
+    /// `submitted` without a deliverable, or a deliverable without it.
+    Deliverable,
+    /// `error_halted` without the name of what halted the loop.
+    Reason,
+}
+
+impl fmt::Display for InvalidDeclaration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            InvalidDeclaration::Name(name) => {
+                let known = DECLARED.map(Termination::as_str).join(", ");
+                write!(f, "a loop cannot declare the ending `{name}`; expected one of {known}")
+            }
+            InvalidDeclaration::Deliverable => {
+                f.write_str("`submitted` needs a `deliverable`, and no other ending has one")
+            }
+            InvalidDeclaration::Reason => {
+                f.write_str("`error_halted` needs a `detail`: the name of what halted the loop")
+            }
+        }
     }
 }
 
-/// A model call that the caller is about to make.
-#[derive(Clone, Debug, Default)]
-pub struct Ask {
-    /// Messages of the user that continue the conversation.
-    pub input: Vec<String>,
-    /// Bytes of the prompt: an upper bound on its tokens.
-    pub prompt_bytes: Option<u64>,
-    /// Most tokens of output that the call allows.
-    pub output_cap: Option<u64>,
-    /// `true` if the response is streamed.
-    pub streaming: bool,
-    /// `true` if the call repeats the last one.
-    pub retry: bool,
+impl std::error::Error for InvalidDeclaration {}
+
+impl Declared {
+    /// Reads an ending by its name.
+    ///
+    /// # Errors
+    /// A loop cannot declare this ending, or it lacks what it owes.
+    pub fn read(
+        name: &str,
+        deliverable: Option<Value>,
+        detail: &str,
+    ) -> Result<Declared, InvalidDeclaration> {
+        let ending = DECLARED.into_iter().find(|known| known.as_str() == name);
+        let declared = match (ending, deliverable) {
+            (None, _) => return Err(InvalidDeclaration::Name(name.to_owned())),
+            (Some(Termination::Submitted), Some(value)) => Declared::Submitted(value),
+            (Some(Termination::Submitted), None) | (_, Some(_)) => {
+                return Err(InvalidDeclaration::Deliverable);
+            }
+            (Some(Termination::ErrorMaxTurns), None) => Declared::Limit(Limit::MaxTurns),
+            (Some(Termination::ErrorMaxBudgetUsd), None) => Declared::Limit(Limit::MaxBudgetUsd),
+            (Some(Termination::ErrorMaxTokens), None) => Declared::Limit(Limit::MaxTokens),
+            (Some(_), None) if detail.trim().is_empty() => return Err(InvalidDeclaration::Reason),
+            (Some(_), None) => Declared::Halted,
+        };
+        Ok(declared)
+    }
+
+    /// `true` if an answer has nothing in it.
+    fn is_blank(&self) -> bool {
+        match self {
+            Declared::Submitted(Value::Null) => true,
+            Declared::Submitted(Value::String(text)) => text.trim().is_empty(),
+            Declared::Submitted(_) | Declared::Limit(_) | Declared::Halted => false,
+        }
+    }
+
+    fn nested(self, detail: &str) -> NestedEnding {
+        let told = |otherwise: &str| {
+            let told = if detail.trim().is_empty() { otherwise } else { detail };
+            told.to_owned()
+        };
+        let (termination, layer, decision, evidence, deliverable) = match self {
+            Declared::Submitted(value) => {
+                let evidence = told("the loop took an answer that is not a text");
+                (Termination::Submitted, Layer::Caller, Decision::Closed, evidence, Some(value))
+            }
+            Declared::Limit(limit) => {
+                let termination = match limit {
+                    Limit::MaxBudgetUsd => Termination::ErrorMaxBudgetUsd,
+                    Limit::MaxTokens => Termination::ErrorMaxTokens,
+                    _ => Termination::ErrorMaxTurns,
+                };
+                let evidence = told("a limit of the framework ended its loop");
+                (termination, Layer::Limit, Decision::Limit(limit), evidence, None)
+            }
+            Declared::Halted => {
+                let name = detail.split(':').next().unwrap_or(detail).trim();
+                let decision = Decision::of(Layer::Caller, name);
+                (Termination::ErrorHalted, Layer::Caller, decision, told(""), None)
+            }
+        };
+        NestedEnding {
+            termination,
+            decided_by: DecidedBy { layer, decision, evidence },
+            last_text: None,
+            deliverable,
+            retry_after: None,
+            error_diagnostic: None,
+            would_fit: None,
+            no_progress_snapshot: None,
+        }
+    }
 }
 
 impl RunState {
@@ -78,227 +174,363 @@ impl RunState {
     pub fn new(mut spec: RunSpec, pricing: Pricing) -> RunState {
         // Of the effects only the messages for the model are read.
         spec.guest.get_or_insert_default().unobserved = true;
-        let known_bytes = spec.messages.iter().map(|message| message.plain_text().len() as u64);
-        let known_bytes = known_bytes.sum();
-        let start = GuestStart { price: pricing.price(), ..GuestStart::default() };
-        let guest = Guest::new(spec, start);
-        RunState { guest, call: None, known_bytes, pricing, api: "", notes: Vec::new() }
+        let copy = spec.again(None);
+        RunState::of(vec![Conversation::new(String::new(), spec, pricing)], copy)
+    }
+
+    pub(crate) fn of(talks: Vec<Conversation>, spec: RunSpec) -> RunState {
+        let limits = spec.limits.clone();
+        RunState { talks, last: 0, spec, limits, handles: 0, at: Duration::ZERO, parked: false }
+    }
+
+    /// The capabilities of the loop.
+    pub fn mode(&self) -> GuestMode {
+        self.spec.guest.unwrap_or_default()
+    }
+
+    /// `true` if the run is parked: nothing can be fed to it.
+    pub fn is_parked(&self) -> bool {
+        self.parked
+    }
+
+    /// Creates a handle for calls of the conversation with this name, which may be in flight at the same
+    /// time as those of other handles.
+    pub fn handle(&mut self, of: impl Into<String>) -> Handle {
+        self.handles = self.handles.wrapping_add(1);
+        Handle { number: self.handles, of: of.into() }
+    }
+
+    fn lead(&self) -> &Guest {
+        &self.talks[0].guest
+    }
+
+    /// The run of the kernel, unless it has ended.
+    pub fn run(&self) -> Option<&Run> {
+        self.lead().run()
     }
 
     /// Returns the outcome, if the run has ended.
     pub fn outcome(&self) -> Option<Arc<Outcome>> {
-        self.guest.outcome().map(Arc::clone)
+        self.talks[0].outcome()
+    }
+
+    /// Performs a step of a conversation. The others hear what it spent, and the run ends if the
+    /// conversation did.
+    fn step<T>(
+        &mut self,
+        at: Duration,
+        index: usize,
+        work: impl FnOnce(&mut Conversation) -> T,
+    ) -> T {
+        self.at = self.at.max(at);
+        let talk = &mut self.talks[index];
+        let done = work(talk);
+        let now = talk.guest.spending();
+        let news = now.since(&talk.told);
+        talk.told = now;
+        if !news.is_nothing() {
+            self.tell(at, &news, Some(index));
+        }
+        if let Some(outcome) = self.talks[index].outcome().filter(|_| index != 0) {
+            self.talks[0].guest.close_as(at, true, "", NestedEnding::from(&*outcome));
+            self.talks[0].after_step();
+        }
+        done
+    }
+
+    /// Performs a step of a conversation's guest.
+    fn guest_step<T>(
+        &mut self,
+        at: Duration,
+        index: usize,
+        work: impl FnOnce(&mut Guest) -> T,
+    ) -> T {
+        self.step(at, index, |talk| {
+            let done = work(&mut talk.guest);
+            talk.after_step();
+            done
+        })
+    }
+
+    /// Tells all conversations but one what was spent.
+    fn tell(&mut self, at: Duration, news: &Spending, but: Option<usize>) {
+        for (index, talk) in self.talks.iter_mut().enumerate() {
+            if Some(index) != but {
+                let _ = talk.guest.spent(at, news.clone());
+                talk.after_step();
+                talk.told = talk.guest.spending();
+            }
+        }
+    }
+
+    /// The conversation in which this handle has an open call.
+    fn open_for(&self, handle: &Handle) -> Option<usize> {
+        self.talks.iter().position(|talk| talk.is_open_for(handle.number))
+    }
+
+    /// The conversation for the next call of this handle: its own, or another one if that waits for the
+    /// response of another handle.
+    fn place(&mut self, handle: &Handle) -> usize {
+        if let Some(open) = self.open_for(handle) {
+            return open;
+        }
+        let is_unused =
+            |talk: &Conversation| talk.guest.spending().calls == 0 && !talk.is_calling();
+        if self.talks.len() == 1 && is_unused(&self.talks[0]) {
+            // The first one leads, whatever its name.
+            self.talks[0].of.clone_from(&handle.of);
+        }
+        let free = |talk: &Conversation| talk.of == handle.of && !talk.is_calling();
+        if let Some(free) = self.talks.iter().position(free) {
+            return free;
+        }
+        let spec = RunState::spec_beside(&self.spec, &self.limits);
+        let pricing = self.talks[0].pricing.again();
+        let mut talk = Conversation::new(handle.of.clone(), spec, pricing);
+        let _ = talk.guest.spent(self.at, self.lead().spending());
+        talk.after_step();
+        talk.told = talk.guest.spending();
+        self.talks.push(talk);
+        self.talks.len() - 1
+    }
+
+    /// The specification of another conversation of a run.
+    pub(crate) fn spec_beside(run: &RunSpec, limits: &Limits) -> RunSpec {
+        let limits = limits.clone();
+        let mut spec = RunSpec { limits, ..run.without_messages() };
+        // The clock is that of the run, and notes of another conversation would have no request.
+        spec.limits.timeout = None;
+        if let Some(mode) = &mut spec.guest {
+            mode.inject = false;
+            mode.forgets = true;
+        }
+        spec
     }
 
     /// Asks if the model may be called. `false`: the run has ended.
-    pub fn ask(&mut self, at: Duration, ask: Ask) -> bool {
-        let text: usize = ask.input.iter().map(String::len).sum();
-        self.known_bytes = self.known_bytes.saturating_add(text as u64);
-        let call = GuestCall {
-            input: ask.input.into_iter().map(Message::user).collect(),
-            prompt_bytes: ask.prompt_bytes.unwrap_or(self.known_bytes),
-            output_cap: ask.output_cap,
-            price: self.pricing.price(),
-            streaming: ask.streaming,
-            attempt_of_previous: ask.retry,
-            ..GuestCall::default()
-        };
-        let admission = self.guest.ask(at, call);
-        self.collect_notes();
-        self.call = match admission {
-            Admission::Go { call, .. } => Some(call),
-            // No run of this binding has a shared budget.
-            Admission::Stop(_) | Admission::Reserve { .. } => None,
-        };
-        self.call.is_some()
+    pub fn ask(&mut self, at: Duration, handle: &Handle, ask: Ask) -> bool {
+        if self.run().is_none() {
+            return false;
+        }
+        let index = self.place(handle);
+        if index != 0 {
+            // A deadline may have passed without a call of the first conversation.
+            self.tick(at);
+            if self.run().is_none() {
+                return false;
+            }
+        }
+        let others = |(other, talk): (usize, &Conversation)| other != index && talk.is_calling();
+        let in_flight = self.talks.iter().enumerate().filter(|talk| others(*talk)).count();
+        let in_flight = u32::try_from(in_flight).unwrap_or(u32::MAX);
+        self.step(at, index, |talk| talk.ask(at, handle.number, ask, in_flight))
     }
 
     /// Feeds a response in the format `api`, after asking for its call if the caller did not.
-    pub fn turn(&mut self, at: Duration, mut decoded: Decoded, api: &'static str) -> Turn {
-        self.api = api;
-        // A loop that did not ask still counts against the limits that are checked before a turn.
-        if self.call.is_none() {
-            self.ask(at, Ask { streaming: decoded.streamed, ..Ask::default() });
-        }
-        let Some(call) = self.call.take() else {
-            return self.ended_turn(decoded.signal, decoded.error);
-        };
-        let asked_price = self.pricing.price();
-        if let Some(turn) = &decoded.turn {
-            self.pricing.follow(api, turn);
-        }
-        decoded.price_service_tier(self.pricing.source());
-        let Decoded { mut turn, error, signal, .. } = decoded;
-        if let Some(turn) = &mut turn
-            && turn.cost.is_none()
-            && self.pricing.price() != asked_price
-        {
-            // The call was admitted without this price.
-            turn.cost = self.pricing.price().map(|price| price.cost(&turn.usage));
-        }
-        let text = turn.as_ref().map(ModelTurn::text).unwrap_or_default();
-        // Of a response that asks for its tools only invalid calls can be held back.
-        let whole = error.is_none() && signal.reason == SignalReason::ToolUse;
-        let requested: Vec<Arc<ToolCall>> = match &turn {
-            Some(turn) if !whole => turn.tool_calls().cloned().map(Arc::new).collect(),
-            _ => Vec::new(),
-        };
-        let usage = turn.as_ref().map(|turn| turn.usage.clone()).unwrap_or_default();
-        self.known_bytes = self.known_bytes.saturating_add(bytes_of(turn.as_ref()));
-        let reply = match (error.clone(), turn) {
-            (None, Some(turn)) => self.guest.turn(at, call, turn),
-            (error, partial) => {
-                let error = error.unwrap_or_else(no_content);
-                // With its partial content, because the provider bills that.
-                self.guest.failed(at, call, error, partial.map(Box::new))
-            }
-        };
-        self.collect_notes();
-        let released = if let GuestReply::Tools(calls) = reply { calls } else { Vec::new() };
-        let (calls, mut held_back) = self.split_invalid(at, released);
-        held_back.extend(requested.into_iter().filter(|call| !calls.contains(call)));
-        let ending = self.provisional();
-        Turn { text, calls, held_back, signal, usage, error, ending, outcome: self.outcome() }
-    }
-
-    /// Splits the calls that may run from those whose arguments are not a JSON object, because they
-    /// are probably cut. Answers the latter. After the end of the run, none may run.
-    fn split_invalid(
+    pub fn turn(
         &mut self,
         at: Duration,
-        released: Vec<Arc<ToolCall>>,
-    ) -> (Vec<Arc<ToolCall>>, Vec<Arc<ToolCall>>) {
-        let (valid, mut invalid): (Vec<_>, Vec<_>) =
-            released.into_iter().partition(|call| is_object(&call.arguments));
-        for call in &invalid {
-            let problem = call.parsed_arguments().err().map(|problem| problem.to_string());
-            let report = ToolReport::new(ToolStatus::Error, problem.unwrap_or_default());
-            // Not started, so that the history does not claim an effect that the tool never had.
-            self.result(at, &call.id, ToolReport { started: false, ..report });
+        handle: &Handle,
+        decoded: Decoded,
+        api: &'static str,
+    ) -> Turn {
+        // A loop that did not ask still counts against the limits that are checked before a turn.
+        if self.open_for(handle).is_none() {
+            self.ask(at, handle, Ask { streaming: decoded.streamed, ..Ask::default() });
         }
-        if self.guest.run().is_some() {
-            return (valid, invalid);
+        let Some(index) = self.open_for(handle) else {
+            self.talks[0].api = api;
+            return self.talks[0].ended_turn(decoded.signal, decoded.error);
+        };
+        self.last = index;
+        let mut turn = self.step(at, index, |talk| talk.turn(at, decoded, api));
+        // Another conversation's outcome is not that of the run.
+        turn.outcome = self.outcome();
+        if turn.outcome.is_some() {
+            turn.held_back.append(&mut turn.calls);
         }
-        invalid.extend(valid);
-        (Vec::new(), invalid)
-    }
-
-    /// A response that came after the end of the run.
-    fn ended_turn(&self, signal: TerminationSignal, error: Option<ModelError>) -> Turn {
-        Turn {
-            text: String::new(),
-            calls: Vec::new(),
-            held_back: Vec::new(),
-            signal,
-            usage: Usage::default(),
-            error,
-            ending: None,
-            outcome: self.outcome(),
-        }
+        turn
     }
 
     /// Feeds the failure of a model call.
-    pub fn failed(&mut self, at: Duration, error: ModelError) {
-        if self.call.is_none() {
-            self.ask(at, Ask::default());
+    pub fn failed(&mut self, at: Duration, handle: &Handle, error: ModelError) {
+        if self.open_for(handle).is_none() {
+            self.ask(at, handle, Ask::default());
         }
-        if let Some(call) = self.call.take() {
-            let _ = self.guest.failed(at, call, error, None);
-            self.collect_notes();
-        }
-    }
-
-    /// Feeds streamed content of the open call.
-    pub fn delta(&mut self, at: Duration, delta: TurnDelta) {
-        if self.call.is_none() {
-            self.ask(at, Ask { streaming: true, ..Ask::default() });
-        }
-        if let Some(call) = self.call {
-            let _ = self.guest.delta(at, call, delta);
-            self.collect_notes();
+        if let Some(index) = self.open_for(handle) {
+            self.last = index;
+            self.step(at, index, |talk| talk.failed(at, error));
         }
     }
 
-    /// Feeds the result of a tool.
-    pub fn result(&mut self, at: Duration, call_id: &str, report: ToolReport) {
-        self.known_bytes = self.known_bytes.saturating_add(report.content.len() as u64);
-        let _ = self.guest.result(at, call_id, report);
-        self.collect_notes();
+    /// Feeds streamed content of the handle's open call.
+    pub fn delta(&mut self, at: Duration, handle: &Handle, delta: TurnDelta) {
+        if self.open_for(handle).is_none() {
+            self.ask(at, handle, Ask { streaming: true, ..Ask::default() });
+        }
+        if let Some(index) = self.open_for(handle) {
+            self.step(at, index, |talk| talk.delta(at, delta));
+        }
+    }
+
+    /// `true` if the handle has a model call that waits for its response.
+    pub fn is_open(&self, handle: &Handle) -> bool {
+        self.open_for(handle).is_some()
+    }
+
+    /// Feeds the result of a tool to the conversation in which the call is open. `false`: it is open in
+    /// none, so that the result was ignored.
+    pub fn result(&mut self, at: Duration, call_id: &str, report: ToolReport) -> bool {
+        let waits = |talk: &Conversation| {
+            talk.guest.run().is_some_and(|run| run.open_tool(call_id).is_some())
+        };
+        let Some(index) = self.talks.iter().position(waits) else { return false };
+        self.step(at, index, |talk| talk.result(at, call_id, report));
+        true
+    }
+
+    /// Feeds named values and measurements for policies.
+    pub fn observe(
+        &mut self,
+        at: Duration,
+        variables: Map<String, Value>,
+        metrics: Map<String, Value>,
+    ) {
+        self.guest_step(at, 0, |guest| drop(guest.observe(at, variables, metrics)));
+    }
+
+    /// Adds what a nested run has spent.
+    pub fn spent(&mut self, at: Duration, spending: &Spending) {
+        self.at = self.at.max(at);
+        self.tell(at, spending, None);
+    }
+
+    /// Adds what a response of another agent has cost: at the price of its own model or, if that is not
+    /// known, of the run. It is not a turn of the run.
+    pub fn spent_on(&mut self, at: Duration, decoded: Decoded, api: &'static str) {
+        let spending = self.talks[0].pricing.cost_of(decoded, api);
+        self.spent(at, &spending);
+    }
+
+    /// Changes the limits. What was spent so far counts against the new ones.
+    pub fn set_limits(&mut self, at: Duration, limits: &Limits) {
+        self.limits = limits.clone();
+        for index in 0..self.talks.len() {
+            let mut limits = limits.clone();
+            if index != 0 {
+                limits.timeout = None;
+            }
+            self.guest_step(at, index, |guest| drop(guest.limits(at, limits)));
+        }
+    }
+
+    /// Checks the clock.
+    pub fn tick(&mut self, at: Duration) {
+        self.guest_step(at, 0, |guest| drop(guest.tick(at)));
+    }
+
+    /// Time at which [`tick`](RunState::tick) must be called, if any.
+    pub fn wake_at(&self) -> Option<Duration> {
+        self.lead().wake_at()
+    }
+
+    /// Cancels the run.
+    pub fn cancel(&mut self, at: Duration) {
+        self.guest_step(at, 0, |guest| drop(guest.cancel(at)));
+    }
+
+    /// Terminates the run.
+    pub fn terminate(&mut self, at: Duration) -> Arc<Outcome> {
+        self.guest_step(at, 0, |guest| guest.terminate(at))
+    }
+
+    /// Reports that code around the run failed. Ends the run.
+    pub fn fault(&mut self, at: Duration, name: String, message: String) -> Arc<Outcome> {
+        self.guest_step(at, 0, |guest| guest.fault(at, name, message))
+    }
+
+    /// Reports that the loop is gone, and returns the outcome. The ending of the last response becomes
+    /// final if `ok`, or the one that the loop declares. A response that failed, or that was cut or
+    /// filtered, is not replaced by a declared answer.
+    pub fn close(
+        &mut self,
+        at: Duration,
+        ok: bool,
+        detail: &str,
+        declared: Option<Declared>,
+    ) -> Arc<Outcome> {
+        let last = self.last;
+        let is_bad = self.talks[last].provisional().is_some_and(|ending| !ending.is_success());
+        let (ok, detail) = match &declared {
+            Some(declared) if declared.is_blank() => (false, "the answer is blank"),
+            _ => (ok, detail),
+        };
+        let declared = declared.filter(|declared| {
+            !(declared.is_blank() || is_bad && matches!(declared, Declared::Submitted(_)))
+        });
+        let decided = match declared {
+            Some(declared) => Some(declared.nested(detail)),
+            None if last != 0 && self.run().is_some() => {
+                // Its outcome would end the run without this detail.
+                let outcome = self.talks[last].guest.close(at, ok, detail);
+                Some(NestedEnding::from(&*outcome))
+            }
+            None => None,
+        };
+        self.guest_step(at, 0, |guest| match decided {
+            Some(decided) => guest.close_as(at, true, detail, decided),
+            None => guest.close(at, ok, detail),
+        })
     }
 
     /// Ends the run with its last response if that was an answer, or a response from which a plain
     /// loop cannot continue.
     pub fn end_if_answered(&mut self, at: Duration) {
-        if self.provisional().is_some() {
-            self.guest.close(at, true, "");
+        if self.talks[self.last].provisional().is_some() {
+            self.close(at, true, "", None);
         }
     }
 
     /// `true` unless the run has ended.
     pub fn is_running(&self) -> bool {
-        self.guest.run().is_some()
+        self.run().is_some()
     }
 
     /// Returns the format of the last response; empty if none is known.
     pub fn api(&self) -> &'static str {
-        self.api
+        self.talks[self.last].api
     }
 
     /// Returns the ending that the run has if its loop ends now, or its ending.
     pub fn ending(&self) -> Option<Termination> {
-        self.provisional().or(self.guest.outcome().map(|outcome| outcome.termination))
+        match self.outcome() {
+            Some(outcome) => Some(outcome.termination),
+            None => self.talks[self.last].provisional(),
+        }
     }
 
-    fn provisional(&self) -> Option<Termination> {
-        self.guest.run().and_then(Run::provisional).map(|(ending, _)| ending)
+    /// Returns what the run has spent so far.
+    pub fn spending(&self) -> Spending {
+        self.lead().spending()
     }
 
     /// Returns the number of responses that became part of the conversation.
     pub fn turns(&self) -> u32 {
-        // The kernel's run becomes the outcome when it ends, so that a guest has one of both.
-        let ended = self.guest.outcome().map(|outcome| outcome.turns);
-        self.guest.run().map(Run::turns).or(ended).unwrap_or(0)
+        self.spending().turns
     }
 
     /// Returns the token usage so far.
     pub fn usage(&self) -> Usage {
-        let ended = self.guest.outcome().map(|outcome| &outcome.usage);
-        self.guest.run().map(Run::usage).or(ended).cloned().unwrap_or_default()
+        self.spending().usage
     }
 
     /// Returns the known cost so far.
     pub fn cost(&self) -> NanoUsd {
-        let ended = self.guest.outcome().map(|outcome| outcome.cost);
-        self.guest.run().map(Run::spent).or(ended).unwrap_or_default()
+        self.spending().cost
     }
 
     /// Takes the messages for the next request.
     pub fn take_notes(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.notes)
+        std::mem::take(&mut self.talks[0].notes)
     }
-
-    fn collect_notes(&mut self) {
-        for effect in self.guest.effects() {
-            if let Effect::Emit(RunEvent::MessageInjected { text, .. }) = effect {
-                self.notes.push(text.clone());
-            }
-        }
-    }
-}
-
-/// `true` if arguments are a JSON object, or blank, which means an empty one.
-fn is_object(arguments: &str) -> bool {
-    let text = arguments.trim();
-    text.is_empty() || text.starts_with('{') && serde_json::from_str::<IgnoredAny>(text).is_ok()
-}
-
-/// Bytes that a turn adds to the conversation.
-fn bytes_of(turn: Option<&ModelTurn>) -> u64 {
-    turn.map_or(0, |turn| turn.parts.iter().map(endstop_core::Part::byte_len).sum())
-}
-
-/// The error of a response that has neither content nor an error of its own.
-fn no_content() -> ModelError {
-    let message = "the response has no content";
-    ModelError::new(endstop_core::ErrorClass::UnknownError, message)
 }

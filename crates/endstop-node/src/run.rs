@@ -5,8 +5,8 @@
 use crate::call::Call;
 use crate::code_policy::with_policies;
 use crate::detection::{NativeDetection, ResponseFacts, bytes_of, decode};
-use crate::errors::{Result, config};
-use crate::limits::read_limits;
+use crate::errors::{Result, config, from_json};
+use crate::limits::{read_changes, read_limits};
 use crate::outcome::OutcomeFields;
 use crate::policy::NativePolicy;
 use crate::price::PriceFields;
@@ -18,8 +18,9 @@ use crate::usage::{Usage, count};
 use endstop_core::guest::Spending;
 use endstop_core::{GuestMode, Message, NanoUsd, RunSpec};
 use endstop_guest::choice;
+use endstop_guest::park::Terms;
 use endstop_guest::pricing::Pricing;
-use endstop_guest::run_state::RunState;
+use endstop_guest::run_state::{Declared, Handle, InvalidDeclaration, RunState};
 use endstop_wire::redact::secrets_out;
 use napi::{Either, Env};
 use napi_derive::napi;
@@ -102,7 +103,7 @@ impl NativeRun {
         work: impl FnOnce(&mut RunState, Duration) -> T,
     ) -> Result<T> {
         let at = read_time(at);
-        let mut state = self.state.take("run")?;
+        let mut state = self.take()?;
         // A call that panicked had no chance to perform the stop that its policy requested.
         self.stop_if_requested(&mut state, at);
         let state = &mut *state;
@@ -111,17 +112,30 @@ impl NativeRun {
         Ok(done)
     }
 
+    /// Takes the state, unless the run is parked.
+    fn take(&self) -> Result<endstop_guest::slot::Taken<'_, RunState>> {
+        let state = self.state.take("run")?;
+        if state.is_parked() {
+            return Err(config(
+                "the run is parked; continue with Run.resume(text), in any process",
+            ));
+        }
+        Ok(state)
+    }
+
+    fn around(state: RunState, guest: GuestMode) -> NativeRun {
+        NativeRun { state: Slot::new(state), requested: Cell::new(Requested::Nothing), guest }
+    }
+
     /// Performs a stop that a policy requested.
     fn stop_if_requested(&self, state: &mut RunState, at: Duration) {
         match self.requested.replace(Requested::Nothing) {
             Requested::Nothing => {}
             Requested::Cancel => {
-                // The caller reads the outcome from the state, because both stops have the same
-                // one.
-                let _ = state.guest.cancel(at);
+                state.cancel(at);
             }
             Requested::Terminate => {
-                state.guest.terminate(at);
+                state.terminate(at);
             }
         }
     }
@@ -179,28 +193,52 @@ impl NativeRun {
             guest: Some(guest),
             ..RunSpec::new(messages)
         };
-        let state = RunState::new(spec, pricing);
-        Ok(NativeRun { state: Slot::new(state), requested: Cell::new(Requested::Nothing), guest })
+        Ok(NativeRun::around(RunState::new(spec, pricing), guest))
     }
 
     /// Asks if the model may be called. With `ends`, an answer ends the run unless input or a retry
     /// continues it.
     #[napi(catch_unwind)]
-    pub fn ask(&self, env: Env, at: f64, ends: bool, call: Option<AskFields>) -> Result<bool> {
+    pub fn ask(
+        &self,
+        env: Env,
+        at: f64,
+        ends: bool,
+        call: Option<AskFields>,
+        handle: Option<&NativeHandle>,
+    ) -> Result<bool> {
         let ask = call.unwrap_or_default().read();
         self.step(env, at, |state, at| {
             if ends && ask.input.is_empty() && !ask.retry {
                 state.end_if_answered(at);
             }
-            state.ask(at, ask)
+            state.ask(at, &own(handle), ask)
         })
+    }
+
+    /// Returns a handle for model calls of the conversation with this name.
+    #[napi(catch_unwind)]
+    pub fn call(&self, of: String) -> Result<NativeHandle> {
+        Ok(NativeHandle(self.take()?.handle(of)))
+    }
+
+    /// True if the handle's call waits for its response.
+    #[napi(catch_unwind)]
+    pub fn is_open(&self, handle: Option<&NativeHandle>) -> Result<bool> {
+        Ok(self.take()?.is_open(&own(handle)))
     }
 
     /// Feeds a response that was decoded.
     #[napi(catch_unwind)]
-    pub fn turn(&self, env: Env, at: f64, response: &NativeDetection) -> Result<TurnFields> {
+    pub fn turn(
+        &self,
+        env: Env,
+        at: f64,
+        response: &NativeDetection,
+        handle: Option<&NativeHandle>,
+    ) -> Result<TurnFields> {
         // A copy, because JavaScript has the object and may feed it to another run as well.
-        self.feed(env, at, response.clone())
+        self.feed(env, at, response.clone(), handle)
     }
 
     /// Decodes a response, and feeds it.
@@ -211,34 +249,50 @@ impl NativeRun {
         at: f64,
         body: Either<&[u8], String>,
         facts: Option<ResponseFacts>,
+        handle: Option<&NativeHandle>,
     ) -> Result<TurnFields> {
         // The format of the last response is tried before the format is recognised anew.
-        let last = self.state.take("run")?.api();
+        let last = self.take()?.api();
         let found = decode(bytes_of(&body), &facts.unwrap_or_default(), last)?;
-        self.feed(env, at, found)
+        self.feed(env, at, found, handle)
     }
 
     /// Feeds streamed content while it arrives. False: stop reading, the run has ended.
     #[napi(catch_unwind)]
-    pub fn delta(&self, env: Env, at: f64, text: String, kind: String) -> Result<bool> {
+    pub fn delta(
+        &self,
+        env: Env,
+        at: f64,
+        text: String,
+        kind: String,
+        handle: Option<&NativeHandle>,
+    ) -> Result<bool> {
         let delta = choice::delta(text, &kind).map_err(config)?;
-        self.continues(env, at, |state, at| state.delta(at, delta))
+        self.continues(env, at, |state, at| state.delta(at, &own(handle), delta))
     }
 
     /// Feeds the failure of a model call. False: the run has ended.
     #[napi(catch_unwind)]
-    pub fn failed(&self, env: Env, at: f64, problem: ModelError) -> Result<bool> {
+    pub fn failed(
+        &self,
+        env: Env,
+        at: f64,
+        problem: ModelError,
+        handle: Option<&NativeHandle>,
+    ) -> Result<bool> {
         let mut problem = problem.read()?;
         // SDKs may quote the request in their messages, with its headers and the key.
         problem.message = secrets_out(&problem.message);
-        self.continues(env, at, |state, at| state.failed(at, problem))
+        self.continues(env, at, |state, at| state.failed(at, &own(handle), problem))
     }
 
     /// Feeds the result of a tool call. False: the run has ended.
     #[napi(catch_unwind)]
     pub fn result(&self, env: Env, at: f64, call: String, report: Report) -> Result<bool> {
         let report = report.read()?;
-        self.continues(env, at, |state, at| state.result(at, &call, report))
+        self.continues(env, at, |state, at| {
+            state.result(at, &call, report);
+        })
     }
 
     /// Feeds named values and measurements for policies, as JSON.
@@ -253,7 +307,7 @@ impl NativeRun {
         let variables = read_map(variables.as_deref(), "variables")?;
         let metrics = read_map(metrics.as_deref(), "metrics")?;
         self.continues(env, at, |state, at| {
-            let _ = state.guest.observe(at, variables, metrics);
+            state.observe(at, variables, metrics);
         })
     }
 
@@ -274,8 +328,15 @@ impl NativeRun {
             ..Spending::default()
         };
         self.continues(env, at, |state, at| {
-            let _ = state.guest.spent(at, spending);
+            state.spent(at, &spending);
         })
+    }
+
+    /// Adds what a response of another agent has cost, which is not a turn of this run.
+    #[napi(catch_unwind)]
+    pub fn spent_on(&self, env: Env, at: f64, response: &NativeDetection) -> Result<bool> {
+        let NativeDetection { decoded, api } = response.clone();
+        self.continues(env, at, |state, at| state.spent_on(at, decoded, api))
     }
 
     /// Changes the limits of the run. What was spent so far counts against the new ones.
@@ -283,7 +344,7 @@ impl NativeRun {
     pub fn set_limits(&self, env: Env, at: f64, limits: String) -> Result<bool> {
         let limits = read_limits(&limits, self.guest)?;
         self.continues(env, at, |state, at| {
-            let _ = state.guest.limits(at, limits);
+            state.set_limits(at, &limits);
         })
     }
 
@@ -291,14 +352,14 @@ impl NativeRun {
     #[napi(catch_unwind)]
     pub fn tick(&self, env: Env, at: f64) -> Result<bool> {
         self.continues(env, at, |state, at| {
-            let _ = state.guest.tick(at);
+            state.tick(at);
         })
     }
 
     /// Returns the messages of Endstop for the next request, and forgets them.
     #[napi(catch_unwind)]
     pub fn notes(&self) -> Result<Vec<String>> {
-        Ok(self.state.take("run")?.take_notes())
+        Ok(self.take()?.take_notes())
     }
 
     /// Cancels the run. Null if another call uses it; that call then performs it.
@@ -317,22 +378,76 @@ impl NativeRun {
     #[napi(catch_unwind)]
     pub fn fault(&self, env: Env, at: f64, name: String, message: String) -> Result<OutcomeFields> {
         let (name, message) = (secrets_out(&name), secrets_out(&message));
-        let outcome = self.step(env, at, |state, at| state.guest.fault(at, name, message))?;
+        let outcome = self.step(env, at, |state, at| state.fault(at, name, message))?;
         OutcomeFields::of(&outcome)
     }
 
-    /// Reports that the loop is gone, and returns the outcome.
+    /// Reports that the loop is gone, and returns the outcome. `ended` is an ending that only the
+    /// framework knows, and `deliverable` its answer as JSON.
     #[napi(catch_unwind)]
-    pub fn close(&self, env: Env, at: f64, ok: bool, detail: String) -> Result<OutcomeFields> {
+    pub fn close(
+        &self,
+        env: Env,
+        at: f64,
+        ok: bool,
+        detail: String,
+        ended: Option<String>,
+        deliverable: Option<String>,
+    ) -> Result<OutcomeFields> {
         let detail = secrets_out(&detail);
-        let outcome = self.step(env, at, |state, at| state.guest.close(at, ok, detail))?;
+        let value = deliverable.map(|json| from_json(&json, "deliverable")).transpose()?;
+        let declared = match ended {
+            Some(ended) => Some(Declared::read(&ended, value, &detail).map_err(config)?),
+            None if value.is_some() => return Err(config(InvalidDeclaration::Deliverable)),
+            None => None,
+        };
+        let outcome = self.step(env, at, |state, at| state.close(at, ok, &detail, declared))?;
         OutcomeFields::of(&outcome)
+    }
+
+    /// Parks the run, and returns its text.
+    #[napi(catch_unwind)]
+    pub fn park(&self, env: Env, at: f64) -> Result<String> {
+        self.step(env, at, RunState::park)?.map_err(config)
+    }
+
+    /// Continues a parked run. `limits` are changes by name, as JSON, and `allow` the names of those that
+    /// may be looser.
+    #[napi(factory, catch_unwind)]
+    pub fn resume(
+        text: String,
+        limits: Option<String>,
+        allow: Option<Vec<String>>,
+        policy: Option<&NativePolicy>,
+    ) -> Result<NativeRun> {
+        let allow = allow.unwrap_or_default();
+        let policy = policy.map(NativePolicy::copy).transpose()?;
+        let terms = Terms {
+            limits: read_changes(limits.as_deref().unwrap_or("{}"))?,
+            allow: &allow,
+            policy: policy.map(endstop_core::BoxPolicy::into_inner),
+        };
+        let state = RunState::resume(&text, terms).map_err(config)?;
+        let guest = state.mode();
+        Ok(NativeRun::around(state, guest))
+    }
+
+    /// True if the run is parked.
+    #[napi(catch_unwind)]
+    pub fn is_parked(&self) -> Result<bool> {
+        Ok(self.state.take("run")?.is_parked())
+    }
+
+    /// Milliseconds for which the run has run, as of its last event.
+    #[napi(catch_unwind)]
+    pub fn elapsed(&self) -> Result<f64> {
+        Ok(self.take()?.elapsed().as_secs_f64() * 1e3)
     }
 
     /// Returns the progress of the run.
     #[napi(catch_unwind)]
     pub fn progress(&self) -> Result<Progress> {
-        let state = self.state.take("run")?;
+        let state = self.take()?;
         let outcome = state.outcome();
         Ok(Progress {
             outcome: outcome.map(|outcome| OutcomeFields::of(&outcome)).transpose()?,
@@ -340,15 +455,21 @@ impl NativeRun {
             turns: state.turns(),
             usage: Usage::from(&state.usage()),
             cost_usd: state.cost().to_usd(),
-            wake_at: state.guest.wake_at().map(|at| at.as_secs_f64() * 1e3),
+            wake_at: state.wake_at().map(|at| at.as_secs_f64() * 1e3),
         })
     }
 }
 
 impl NativeRun {
-    fn feed(&self, env: Env, at: f64, found: NativeDetection) -> Result<TurnFields> {
+    fn feed(
+        &self,
+        env: Env,
+        at: f64,
+        found: NativeDetection,
+        handle: Option<&NativeHandle>,
+    ) -> Result<TurnFields> {
         let NativeDetection { decoded, api } = found;
-        let turn = self.step(env, at, |state, at| state.turn(at, decoded, api))?;
+        let turn = self.step(env, at, |state, at| state.turn(at, &own(handle), decoded, api))?;
         let ending = turn.ending_or_end();
         Ok(TurnFields {
             text: turn.text,
@@ -362,6 +483,15 @@ impl NativeRun {
             outcome: turn.outcome.map(|outcome| OutcomeFields::of(&outcome)).transpose()?,
         })
     }
+}
+
+/// A handle for one model call at a time.
+#[napi]
+pub struct NativeHandle(Handle);
+
+/// The handle of a call, or that of the run itself.
+fn own(handle: Option<&NativeHandle>) -> Handle {
+    handle.map(|handle| handle.0.clone()).unwrap_or_default()
 }
 
 /// Builds the error of a model call from a message, with a class by name.

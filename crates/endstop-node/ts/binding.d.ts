@@ -23,6 +23,9 @@ export declare class NativeDetection {
   printed(): string
 }
 
+/** A handle for one model call at a time. */
+export declare class NativeHandle {}
+
 /** A rule that decides after each step if the run stops. */
 export declare class NativePolicy {
   /** Builds a policy from a name or `name={json}`, or from a specification as JSON. */
@@ -61,21 +64,27 @@ export declare class NativeRun {
    * Asks if the model may be called. With `ends`, an answer ends the run unless input or a retry
    * continues it.
    */
-  ask(at: number, ends: boolean, call?: AskFields | undefined | null): boolean
+  ask(at: number, ends: boolean, call?: AskFields | undefined | null, handle?: NativeHandle | undefined | null): boolean
+  /** Returns a handle for model calls of the conversation with this name. */
+  call(of: string): NativeHandle
+  /** True if the handle's call waits for its response. */
+  isOpen(handle?: NativeHandle | undefined | null): boolean
   /** Feeds a response that was decoded. */
-  turn(at: number, response: NativeDetection): TurnFields
+  turn(at: number, response: NativeDetection, handle?: NativeHandle | undefined | null): TurnFields
   /** Decodes a response, and feeds it. */
-  body(at: number, body: Uint8Array | string, facts?: ResponseFacts | undefined | null): TurnFields
+  body(at: number, body: Uint8Array | string, facts?: ResponseFacts | undefined | null, handle?: NativeHandle | undefined | null): TurnFields
   /** Feeds streamed content while it arrives. False: stop reading, the run has ended. */
-  delta(at: number, text: string, kind: string): boolean
+  delta(at: number, text: string, kind: string, handle?: NativeHandle | undefined | null): boolean
   /** Feeds the failure of a model call. False: the run has ended. */
-  failed(at: number, problem: ModelError): boolean
+  failed(at: number, problem: ModelError, handle?: NativeHandle | undefined | null): boolean
   /** Feeds the result of a tool call. False: the run has ended. */
   result(at: number, call: string, report: Report): boolean
   /** Feeds named values and measurements for policies, as JSON. */
   observe(at: number, variables?: string | undefined | null, metrics?: string | undefined | null): boolean
   /** Adds what a nested run has spent. */
   spent(at: number, spent: SpentFields): boolean
+  /** Adds what a response of another agent has cost, which is no turn of this run. */
+  spentOn(at: number, response: NativeDetection): boolean
   /** Changes the limits of the run. What was spent so far counts against the new ones. */
   setLimits(at: number, limits: string): boolean
   /** Checks the clock. False: the run has ended. */
@@ -88,8 +97,22 @@ export declare class NativeRun {
   terminate(at: number): OutcomeFields | null
   /** Reports that code around the run failed. Ends the run as `error_during_execution`. */
   fault(at: number, name: string, message: string): OutcomeFields
-  /** Reports that the loop is gone, and returns the outcome. */
-  close(at: number, ok: boolean, detail: string): OutcomeFields
+  /**
+   * Reports that the loop is gone, and returns the outcome. `ended` is an ending that only the
+   * framework knows, and `deliverable` its answer as JSON.
+   */
+  close(at: number, ok: boolean, detail: string, ended?: string | undefined | null, deliverable?: string | undefined | null): OutcomeFields
+  /** Parks the run, and returns its text. */
+  park(at: number): string
+  /**
+   * Continues a parked run. `limits` are changes by name, as JSON, and `allow` the names of those that
+   * may be looser.
+   */
+  static resume(text: string, limits?: string | undefined | null, allow?: Array<string> | undefined | null, policy?: NativePolicy | undefined | null): NativeRun
+  /** True if the run is parked. */
+  isParked(): boolean
+  /** Milliseconds for which the run has run, as of its last event. */
+  elapsed(): number
   /** Returns the progress of the run. */
   progress(): Progress
 }

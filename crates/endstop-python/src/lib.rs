@@ -69,7 +69,7 @@ mod _endstop {
     #[pymodule_export]
     use crate::redact::redact;
     #[pymodule_export]
-    use crate::run::Run;
+    use crate::run::{ModelCall, Run};
     #[pymodule_export]
     use crate::run_files::run_files;
     #[pymodule_export]

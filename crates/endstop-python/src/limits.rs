@@ -3,9 +3,10 @@
 use crate::errors::{Exception, error};
 use crate::json;
 use endstop_core::{GuestMode, Limits};
+use endstop_guest::limits::apply;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// Returns the names of all limits. A duration also has a name with the suffix `_ms`.
 #[pyfunction]
@@ -16,20 +17,29 @@ pub(crate) fn limit_names() -> Vec<&'static str> {
 /// Returns the limits that apply if nothing is set, spelled as `Run(limits=…)` reads them.
 #[pyfunction]
 pub(crate) fn default_limits(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
-    let limits = Limits::default();
-    let values = Limits::NAMES.iter().map(|name| ((*name).to_owned(), limits.get(name)));
-    let values: serde_json::Map<String, Value> =
-        values.map(|(name, value)| (name, value.unwrap_or_default())).collect();
-    json::to_python(py, &values)
+    json::to_python(py, &endstop_guest::limits::defaults())
 }
 
 /// Reads limits by name. A `datetime.timedelta` is a duration as well, and None switches a limit off.
 /// A limit that has no effect on the guest is refused.
-pub(crate) fn read_limits(given: Option<&Bound<'_, PyDict>>, guest: GuestMode) -> PyResult<Limits> {
+pub(crate) fn read_limits(
+    py: Python<'_>,
+    given: &[&Bound<'_, PyDict>],
+    guest: GuestMode,
+) -> PyResult<Limits> {
     let mut limits = Limits::default();
-    let Some(given) = given else { return Ok(limits) };
-    let py = given.py();
-    for (name, value) in given {
+    apply(&mut limits, &limit_values(py, given)?, guest)
+        .map_err(|problem| error(py, Exception::Config, problem.to_string()))?;
+    Ok(limits)
+}
+
+/// Reads the values of limits. A name in several of the dicts is refused.
+pub(crate) fn limit_values(
+    py: Python<'_>,
+    given: &[&Bound<'_, PyDict>],
+) -> PyResult<Map<String, Value>> {
+    let mut values = Map::new();
+    for (name, value) in given.iter().flat_map(|given| given.iter()) {
         let name: String = name
             .extract()
             .map_err(|_| error(py, Exception::Config, "the names of limits must be strings"))?;
@@ -41,11 +51,11 @@ pub(crate) fn read_limits(given: Option<&Bound<'_, PyDict>>, guest: GuestMode) -
             }
             None => json::from_python(&value, &name)?,
         };
-        // By name through the kernel's table, so that a new limit needs no line here.
-        limits
-            .set(&name, &value)
-            .and_then(|()| guest.check(&limits))
-            .map_err(|problem| error(py, Exception::Config, problem.to_string()))?;
+        if values.contains_key(&name) {
+            let message = format!("limit `{name}` is given twice: in `limits` and as a keyword");
+            return Err(error(py, Exception::Config, message));
+        }
+        values.insert(name, value);
     }
-    Ok(limits)
+    Ok(values)
 }

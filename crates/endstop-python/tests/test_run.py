@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import pickle
 import subprocess
 import sys
 import threading
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from conftest import Clock, chat, tool
 
 import endstop
-from endstop import Category, Run, Termination
+from endstop import Category, Outcome, Run, Termination
 
 
 def loop(run: Run, *responses: bytes) -> int:
@@ -87,7 +89,7 @@ def test_limits_end_runs(clock: Clock) -> None:
     with Run(limits={"max_budget_usd": 0.01}, price="in=10,out=60", task="go") as run:
         loop(run, tool())
     assert run.finished().termination is Termination.ERROR_MAX_BUDGET_USD
-    for limit in ("90s", timedelta(seconds=90), 90):
+    for limit in ("90s", timedelta(seconds=90)):
         with Run(limits={"timeout": limit}, clock=clock) as run:
             assert run.go()
             run.turn(tool())
@@ -379,3 +381,139 @@ threading.Thread(target=busy, daemon=True).start()
 def test_runs_refuse_pickling() -> None:
     with pytest.raises(endstop.ConfigError, match="outcome"):
         pickle.dumps(Run())
+
+
+def calls(*names: str, tokens: int = 100) -> endstop.Detection:
+    """A response that asks for tools."""
+    asked = [(name, "look", json.dumps({"at": name})) for name in names]
+    return endstop.response(
+        "", finish="tool_calls", calls=asked, input_tokens=tokens, output_tokens=0
+    )
+
+
+def answer(text: str = "done", tokens: int = 100) -> endstop.Detection:
+    return endstop.response(text, finish="stop", input_tokens=tokens, output_tokens=0)
+
+
+def test_limits_as_keywords() -> None:
+    run = Run(max_turns=1, limits={"max_budget_usd": 2.0}, timeout=timedelta(minutes=1))
+    assert run.go() and run.turn(calls("a"))
+    assert not run.go()
+    assert run.finished().termination == "error_max_turns"
+    for wrong, message in [
+        ({"max_turns": 3, "limits": {"max_turns": 3}}, "given twice"),
+        ({"max_turn": 3}, "did you mean `max_turns`"),
+        ({"max_turns": math.nan}, "max_turns"),
+        ({"max_turns": -1}, "max_turns"),
+        ({"max_turns": "3"}, "max_turns"),
+        ({"timeout": 30}, "has no unit"),
+        ({"timeout": 0.5}, "has no unit"),
+        ({"timeout_ms": -1}, "timeout_ms"),
+    ]:
+        with pytest.raises(endstop.ConfigError, match=message):
+            Run(**wrong)  # type: ignore[arg-type]
+
+
+def test_parallel_calls_have_handles() -> None:
+    run = Run(price=endstop.Price(1.0, 1.0))
+    first, second = run.call("a"), run.call("b")
+    with first, second:
+        assert first.ask() and second.ask() and first.open
+        assert [call.id for call in first.turn(calls("x")).calls] == ["x"]
+        assert run.result("x", "found") and not first.open
+        second.turn(answer())
+    outcome = run.close()
+    assert outcome.termination == "stop"
+    assert (outcome.model_calls, outcome.turns, outcome.usage.total_tokens) == (2, 2, 200)
+    assert outcome.cost_usd == outcome.cost_upper_usd == pytest.approx(0.0002)
+
+
+def test_loop_that_swallows_errors_ends() -> None:
+    run = Run(max_turns=3)
+    asked = 0
+    while run.go():
+        asked += 1
+        assert asked <= 10
+    assert asked == 10
+    run = Run()
+    with run.call() as call:
+        assert call.ask()
+    assert run.close().termination == "error_during_execution"
+
+
+def test_loop_declares_its_ending() -> None:
+    def ended(**how: Any) -> Outcome:
+        run = Run()
+        run.turn(calls("final_result"))
+        return run.close(**how)
+
+    outcome = ended(ended="submitted", deliverable={"city": "Paris"})
+    assert (outcome.termination, outcome.deliverable) == ("submitted", {"city": "Paris"})
+    assert ended(ok=False, detail="25 steps", ended="error_max_turns").category == "capacity"
+    halted = ended(ended="error_halted", detail="pii: a name")
+    assert (halted.termination, halted.decided_by["name"]) == ("error_halted", "pii")
+    run = Run()
+    run.turn(endstop.response("cut", finish="length"))
+    assert run.close(ended="submitted", deliverable="cut").termination == "error_output_truncated"
+    for wrong in [
+        {"ended": "stop"},
+        {"ended": "submitted"},
+        {"deliverable": 1},
+        {"ended": "error_halted"},
+    ]:
+        with pytest.raises(endstop.ConfigError):
+            ended(**wrong)
+
+
+def test_responses_of_other_agents_cost() -> None:
+    run = Run(price=endstop.Price(1.0, 1.0), max_budget_usd=0.0004)
+    run.turn(calls("a"))
+    for _ in range(3):
+        run.spent(answer())
+    assert run.turns == 1
+    run.result("a", "found")
+    assert not run.ask()
+    outcome = run.finished()
+    assert (outcome.termination, outcome.model_calls) == ("error_max_budget_usd", 4)
+    assert outcome.cost_upper_usd == pytest.approx(0.0004)
+    with pytest.raises(endstop.ConfigError):
+        Run().spent(answer(), input_tokens=1)
+
+
+def test_park_and_resume_in_another_process() -> None:
+    now = 0.0
+    run = Run(max_turns=2, timeout="10s", price=endstop.Price(1.0, 1.0), clock=lambda: now)
+    with run:
+        assert run.go()
+        run.turn(calls("a"))
+        now = 3.0
+        text = run.park()
+        assert run.parked and run.outcome is None and not run.running
+        for use in (run.go, run.close, run.cancel, run.park):
+            with pytest.raises(endstop.ConfigError, match="parked"):
+                use()
+    assert run.parked, "leaving the block does nothing"
+    code = """
+import json, sys, endstop
+run = endstop.Run.resume(sys.stdin.read())
+assert type(run) is endstop.Run
+run.result("a", "found")
+assert run.go()
+run.turn(endstop.response("", finish="tool_calls", calls=[("b", "look", "{}")], input_tokens=50))
+print(run.park())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=text, text=True, capture_output=True, check=True
+    )
+    again = Run.resume(done.stdout)
+    assert again.turns == 2 and again.usage.input_tokens == 150
+    again.result("b", "found")
+    assert not again.go()
+    assert again.finished().termination == "error_max_turns"
+    with pytest.raises(endstop.ConfigError, match="resumed before"):
+        Run.resume(done.stdout)
+    with pytest.raises(endstop.ConfigError, match="changed"):
+        Run.resume(text.replace('"max_turns":2', '"max_turns":9'))
+    with pytest.raises(endstop.ConfigError, match="max_turns"):
+        Run.resume(text, limits={"max_turns": 9})
+    assert Run.resume(text, limits={"max_turns": 9}, allow=["max_turns"]).go()

@@ -245,7 +245,7 @@ impl Guest {
         }
     }
 
-    /// Returns what the run has spent so far, with what it was told of nested runs.
+    /// Returns what the run has spent so far, with the reported spending of nested runs.
     pub fn spending(&self) -> Spending {
         match &self.state {
             State::Running(run) => Spending {

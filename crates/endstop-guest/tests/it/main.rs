@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::pedantic, missing_docs, unreachable_pub, reason = "tests")]
 
 mod names;
+mod parks;
 mod runs;
 mod slots;
 mod streams;

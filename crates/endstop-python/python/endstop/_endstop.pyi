@@ -20,6 +20,7 @@ __all__ = [
     "Context",
     "Delta",
     "Detection",
+    "ModelCall",
     "ModelError",
     "Outcome",
     "Policy",
@@ -515,6 +516,7 @@ class Run:
         inject: bool = False,
         variables: dict[str, Any] | None = None,
         clock: Callable[[], float] | None = None,
+        **more: _Limit,
     ) -> Self: ...
     def go(
         self,
@@ -566,13 +568,15 @@ class Run:
         """Feeds named values and measurements for policies, such as `last_reward`."""
     def spent(
         self,
+        response: _Response | None = None,
         *,
         input_tokens: int = 0,
         output_tokens: int = 0,
         cost_usd: float | None = None,
         turns: int = 0,
     ) -> bool:
-        """Adds what a nested run has spent. Its turns count towards `max_turns`."""
+        """Adds what a nested run, such as a sub-agent, has spent: the response of one of its calls,
+        which is priced by its model, or numbers. Its turns count towards `max_turns`."""
     def set_limits(self, limits: Mapping[str, _Limit]) -> bool:
         """Changes the limits of the run. What was spent so far counts against the new ones."""
     def tick(self) -> bool:
@@ -585,8 +589,38 @@ class Run:
         """Terminates the run, from any thread."""
     def fault(self, name: str, message: str) -> Outcome:
         """Reports that code around the run failed. Ends the run as `error_during_execution`."""
-    def close(self, ok: bool = True, detail: str = "") -> Outcome:
-        """Reports that the loop is gone, and returns the outcome."""
+    def close(
+        self,
+        ok: bool = True,
+        detail: str = "",
+        *,
+        ended: str | None = None,
+        deliverable: object = None,
+    ) -> Outcome:
+        """Reports that the loop is gone, and returns the outcome. `ended` names the ending if only
+        the framework knows it: `submitted` with a `deliverable`, `error_max_turns`,
+        `error_max_budget_usd`, `error_max_tokens`, or `error_halted` with a name in `detail`."""
+    def call(self, of: str = "") -> ModelCall:
+        """Returns a handle for model calls that may be in flight at the same time as others. `of`
+        names the conversation that they belong to, such as an agent."""
+    def park(self) -> str:
+        """Parks the run: a person or another process decides, and `Run.resume` continues it. Returns
+        its text, JSON with the conversation, the spending and the open calls."""
+    @property
+    def parked(self) -> bool:
+        """True if the run is parked."""
+    @classmethod
+    def resume(
+        cls,
+        text: str,
+        *,
+        limits: Mapping[str, _Limit] | None = None,
+        allow: Sequence[str] = [],
+        policy: _PolicySpec | None = None,
+        clock: Callable[[], float] | None = None,
+    ) -> Self:
+        """Continues a parked run, once in each process. Looser limits are refused unless `allow`
+        names them. The time for which the run was parked does not count."""
     @property
     def outcome(self) -> Outcome | None:
         """The outcome; None while the run continues."""
@@ -618,6 +652,46 @@ class Run:
         traceback: TracebackType | None,
     ) -> bool: ...
     def __reduce__(self) -> Any: ...
+
+@final
+class ModelCall:
+    """A model call of a run, one at a time: `ask`, then `turn` or `failed`. Made by `Run.call`."""
+
+    def ask(
+        self,
+        input: str | Sequence[str] | None = None,
+        *,
+        retry: bool = False,
+        prompt_bytes: int | None = None,
+        output_cap: int | None = None,
+        streaming: bool = False,
+    ) -> bool:
+        """Reports that the model is about to be called. False: the run has ended."""
+    def turn(
+        self,
+        response: _Response,
+        *,
+        api: str | None = None,
+        status: int | None = None,
+        request: Any | None = None,
+    ) -> Turn:
+        """Feeds the response of the call, as `Run.turn` does."""
+    def delta(self, text: str, *, kind: str = "text") -> bool:
+        """Feeds streamed text while it arrives. False: stop reading, the run has ended."""
+    def failed(self, problem: object, *, kind: str | None = None) -> bool:
+        """Feeds the failure of the call. False: the run has ended."""
+    @property
+    def open(self) -> bool:
+        """True if the call waits for its response."""
+    def close(self) -> None:
+        """Reports that no response comes. A call that is open has failed."""
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool: ...
 
 @final
 class Signal:

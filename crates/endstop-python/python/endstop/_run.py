@@ -39,6 +39,8 @@ class Run(_endstop.Run):
             return
 
         def due() -> None:
+            if self.parked:
+                return
             if self.tick():
                 # The clock of the loop was ahead of the run's.
                 self._arm(task)

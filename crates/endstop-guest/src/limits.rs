@@ -1,0 +1,57 @@
+//! Limits by name, as a program writes them.
+//!
+//! ```
+//! use endstop_core::{GuestMode, Limits};
+//! use endstop_guest::limits::apply;
+//! use serde_json::{Map, json};
+//! let given = |name: &str, value| Map::from_iter([(name.to_owned(), value)]);
+//! let mut limits = Limits::default();
+//! apply(&mut limits, &given("timeout", json!("90s")), GuestMode::default()).unwrap();
+//! let problem = apply(&mut limits, &given("timeout", json!(90)), GuestMode::default());
+//! assert!(problem.unwrap_err().to_string().contains("unit"));
+//! ```
+
+use endstop_core::limits::{TABLE, Unit, unknown_key};
+use endstop_core::{GuestMode, LimitError, LimitRow, Limits};
+use serde_json::{Map, Value};
+
+/// Names of the limits that have an effect on a guest with these capabilities.
+pub fn names(guest: GuestMode) -> impl Iterator<Item = &'static str> {
+    TABLE.iter().filter(move |row| guest.obstacle(row).is_none()).map(|row| row.name)
+}
+
+/// Changes limits by name. A time needs a unit in its value (`"30s"`) or in its name (`timeout_ms`),
+/// because programs measure some times in seconds and others in milliseconds.
+///
+/// # Errors
+/// Names the limit that is unknown, invalid, or without effect on the guest.
+pub fn apply(
+    limits: &mut Limits,
+    changes: &Map<String, Value>,
+    guest: GuestMode,
+) -> Result<(), LimitError> {
+    for (name, value) in changes {
+        let wrong = |problem: String| LimitError { key: name.clone(), problem };
+        let in_ms = name.strip_suffix("_ms");
+        let row = TABLE
+            .iter()
+            .find(|row| row.name == name || row.unit == Unit::Time && in_ms == Some(row.name));
+        let Some(row) = row else {
+            return Err(wrong(unknown_key(name, &names(guest).collect::<Vec<_>>())));
+        };
+        if row.unit == Unit::Time && row.name == name && value.is_number() {
+            return Err(wrong(format!(
+                "{value} has no unit; write \"{value}s\", or {name}_ms in milliseconds"
+            )));
+        }
+        limits.set(name, value)?;
+    }
+    guest.check(limits)
+}
+
+/// Returns the default limits, spelled as [`apply`] reads them.
+pub fn defaults() -> Map<String, Value> {
+    let limits = Limits::default();
+    let value = |row: &LimitRow| (row.name.to_owned(), row.value(&limits).spelled());
+    TABLE.iter().map(value).collect()
+}
