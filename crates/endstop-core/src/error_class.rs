@@ -169,10 +169,12 @@ impl ModelError {
     /// is not known if it was. A response that arrived with a status of success and cannot be read
     /// may be the most expensive one.
     pub fn may_be_billed(&self) -> bool {
-        let arrived = self.status.is_none_or(|status| (200..300).contains(&status));
+        let succeeded = self.status.map(|status| (200..300).contains(&status));
         match self.class {
-            ErrorClass::Timeout | ErrorClass::IncompleteStream => true,
-            ErrorClass::UnknownError | ErrorClass::ServerError | ErrorClass::Cancelled => arrived,
+            ErrorClass::Timeout | ErrorClass::IncompleteStream | ErrorClass::Cancelled => true,
+            ErrorClass::UnknownError => succeeded.unwrap_or(true),
+            // Without a status no response arrived, such as from a host that refused the connection.
+            ErrorClass::ServerError => succeeded.unwrap_or(false),
             ErrorClass::Authentication
             | ErrorClass::Permission
             | ErrorClass::NotFound

@@ -5,7 +5,7 @@ use super::call::Call;
 use super::context::RunContext;
 use super::effect::Effect;
 use super::prompt::Request;
-use crate::error_class::{ErrorClass, ModelError};
+use crate::error_class::ModelError;
 use crate::message::{ModelTurn, Part};
 use crate::signal::SignalReason;
 use crate::usage::{Billing, NanoUsd, Unreported, Usage};
@@ -181,10 +181,11 @@ pub(super) fn book_failure(
     let reported = partial.map(|turn| &turn.usage);
     let cost = partial.and_then(|turn| turn.cost);
     // A rejected request is not billed; a request that was cut is billed for what it generated.
-    // A timeout or a cut stream can also come after output that was never delivered.
+    // A timeout or a cut stream can also come after output that was never delivered, and a response that
+    // cannot be read may have any length.
     let began = !call.text.is_empty()
         || call.hidden > 0
-        || matches!(error.class, ErrorClass::Timeout | ErrorClass::IncompleteStream)
+        || error.may_be_billed()
         || partial.is_some_and(|turn| !turn.parts.is_empty());
     let usage = match reported {
         Some(usage) if is_complete(usage) => usage.clone(),

@@ -194,7 +194,8 @@ impl Counting {
             let error = endstop_wire::errors::classify(self.status, &self.headers, &text, provider);
             return Err((error, None));
         }
-        let usage = usage_in(&self.last).or_else(|| usage_in(&self.first));
+        let found = [&self.first, &self.last].into_iter().filter_map(|part| usage_in(part));
+        let usage = found.max_by_key(Usage::total_tokens);
         let is_whole = matches!(end, End::Complete | End::Ended | End::ClientGone { whole: true });
         if !is_whole && usage.is_none() {
             let class = match end {
@@ -248,39 +249,41 @@ const OBJECTS: &[&str] = &["usage", "usageMetadata", "billed_units"];
 const INPUT: &[&str] = &["prompt_tokens", "input_tokens", "promptTokenCount"];
 const OUTPUT: &[&str] = &["completion_tokens", "output_tokens", "candidatesTokenCount"];
 
-/// Returns the last usage in a part of a response.
+/// Returns the largest usage in a part of a response: an object may be written twice, or inside of another one,
+/// and the counts of one response never fall.
 fn usage_in(text: &[u8]) -> Option<Usage> {
     let text = String::from_utf8_lossy(text);
-    OBJECTS
-        .iter()
-        .find_map(|name| {
-            // Quotes in a string of JSON are escaped, so that this is a name and not text of the model.
-            let (_, rest) = text.rsplit_once(&format!("\"{name}\""))?;
-            let rest = rest.trim_start().strip_prefix(':')?;
-            let value =
-                serde_json::Deserializer::from_str(rest).into_iter::<Value>().next()?.ok()?;
-            let count = |names: &[&str]| names.iter().find_map(|name| value.get(name)?.as_u64());
-            let total = value.get("total_tokens").and_then(Value::as_u64);
-            let (input, output) = (count(INPUT), count(OUTPUT));
-            let usage = Usage {
-                input_tokens: input.or(total.map(|all| all.saturating_sub(output.unwrap_or(0)))),
-                output_tokens: output.or(Some(0)),
-                ..Usage::default()
-            };
-            // Zero tokens for something are not a report.
-            (usage.total_tokens() > 0).then_some(usage)
-        })
-        .or_else(|| {
-            let (_, rest) = text.rsplit_once("\"prompt_eval_count\"")?;
-            let digits: String = rest
-                .trim_start_matches([':', ' '])
-                .chars()
-                .take_while(char::is_ascii_digit)
-                .collect();
-            let input_tokens = digits.parse().ok().filter(|count| *count > 0);
-            input_tokens?;
-            Some(Usage { input_tokens, output_tokens: Some(0), ..Usage::default() })
-        })
+    let of_objects = OBJECTS.iter().flat_map(|name| {
+        // Quotes in a string of JSON are escaped, so that this is a name and not text of the model.
+        let quoted = format!("\"{name}\"");
+        let found: Vec<Usage> = text
+            .match_indices(&quoted)
+            .filter_map(|(at, _)| usage_at(&text[at + quoted.len()..]))
+            .collect();
+        found
+    });
+    let of_ollama = text.match_indices("\"prompt_eval_count\"").filter_map(|(at, name)| {
+        let input_tokens = value_at(&text[at + name.len()..])?.as_u64();
+        Some(Usage { input_tokens, output_tokens: Some(0), ..Usage::default() })
+    });
+    let largest = of_objects.chain(of_ollama).max_by_key(Usage::total_tokens);
+    // Zero tokens for something are not a report.
+    largest.filter(|usage| usage.total_tokens() > 0)
+}
+
+/// Reads the value of a member, whose name ends here.
+fn value_at(rest: &str) -> Option<Value> {
+    let rest = rest.trim_start().strip_prefix(':')?;
+    serde_json::Deserializer::from_str(rest).into_iter::<Value>().next()?.ok()
+}
+
+fn usage_at(rest: &str) -> Option<Usage> {
+    let value = value_at(rest)?;
+    let count = |names: &[&str]| names.iter().find_map(|name| value.get(name)?.as_u64());
+    let total = value.get("total_tokens").and_then(Value::as_u64);
+    let (input, output) = (count(INPUT), count(OUTPUT));
+    let input = input.or(total.map(|all| all.saturating_sub(output.unwrap_or(0))));
+    Some(Usage { input_tokens: input, output_tokens: output.or(Some(0)), ..Usage::default() })
 }
 
 #[cfg(test)]
@@ -304,6 +307,10 @@ mod tests {
             (r#"{"embeddings":[[1]],"prompt_eval_count":12}"#, Some((12, 0))),
             (r#"{"usageMetadata":{"promptTokenCount":5}}"#, Some((5, 0))),
             (r#"{"data":[{"revised_prompt":"\"usage\":{\"total_tokens\":1}"}]}"#, None),
+            (
+                r#"{"usage":{"total_tokens":900},"data":[{"usage":{"total_tokens":1}}],"usage":{"total_tokens":2}}"#,
+                Some((900, 0)),
+            ),
             (r#"{"usage":{"prompt_tokens":0}}"#, None),
             (r#"{"usage":null}"#, None),
             (r#"{"usage":{"prompt_tokens":"#, None),

@@ -33,8 +33,8 @@ pub(super) fn conclude(
         usage.cache_write_1h_tokens = usage.cache_write_tokens;
     }
     // The text of a guardrail that blocked the prompt was not generated.
-    if said.finish != Finish::ContentFilter && shows_content(&said.parts) {
-        forget_zeros(&mut usage);
+    if said.finish != Finish::ContentFilter || shows_content(&said.parts) {
+        forget_impossible(&mut usage, &said.parts);
     }
     let finish_missing = said.finish == Finish::Missing && !dialect.omits_finish;
     let call_missing = said.finish == Finish::ToolUse;
@@ -117,11 +117,31 @@ fn read_null_arguments(part: &mut Part) {
     }
 }
 
-/// Forgets counts that cannot be true: a prompt has tokens, and so has content. A server that sends zeros reports
-/// nothing, and its responses are not free.
-fn forget_zeros(usage: &mut Usage) {
+/// Upper bound on the characters of a token in the vocabularies of today; the longest are runs of blanks.
+const LONGEST_TOKEN: u64 = 128;
+
+/// Forgets counts that cannot be true: a prompt has tokens, and so has content, at least one for
+/// [`LONGEST_TOKEN`] characters. A server that sends them reports nothing, and its responses are not free.
+fn forget_impossible(usage: &mut Usage, parts: &[Part]) {
     usage.input_tokens = usage.input_tokens.filter(|_| usage.prompt_tokens() > 0);
-    usage.output_tokens = usage.output_tokens.filter(|_| usage.generated_tokens() != Some(0));
+    let shown = shows_content(parts);
+    let least = parts.iter().map(characters).sum::<u64>() / LONGEST_TOKEN;
+    let least = least.max(u64::from(shown));
+    let enough = usage.generated_tokens().is_none_or(|generated| generated >= least);
+    if !enough {
+        (usage.output_tokens, usage.reasoning_tokens) = (None, None);
+    }
+}
+
+/// The characters that the model wrote. An image in a text is not written as text.
+fn characters(part: &Part) -> u64 {
+    let count =
+        |text: &str| if text.contains(";base64,") { 0 } else { text.chars().count() as u64 };
+    match part {
+        Part::Text { text } | Part::Refusal { text } => count(text),
+        Part::ToolCall(call) => count(&call.arguments),
+        _ => 0,
+    }
 }
 
 fn of_content(
