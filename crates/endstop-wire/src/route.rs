@@ -182,6 +182,8 @@ const ROWS: &[Row] = &[
     ("POST", "threads/runs", Call::Unread),
     ("POST", "threads/*/runs", Call::Unread),
     ("POST", "threads/*/messages", Call::Unread),
+    ("POST", "evals", Call::Unread),
+    ("POST", "evals/*/runs", Call::Unread),
     ("POST", "realtime/sessions", Call::Unread),
     ("POST", "realtime/transcription_sessions", Call::Unread),
     ("POST", "realtime/client_secrets", Call::Unread),
@@ -197,6 +199,8 @@ const ROWS: &[Row] = &[
     ("POST", "messages/batches", Call::Unread),
     ("POST", "messages", model(WireFormat::Anthropic)),
     ("POST", "v1/complete", Call::Unread),
+    ("POST", "v1/sessions", Call::Unread),
+    ("POST", "v1/sessions/*/events", Call::Unread),
     ("POST", "api/event_logging/batch", Call::Free),
     ("POST", "api/claude_code/metrics", Call::Free),
     // Google, and Claude on Vertex, whose path has the model.
@@ -221,7 +225,9 @@ const ROWS: &[Row] = &[
     ("POST", "models/*:generateAnswer", Call::Unread),
     ("POST", "models/*:predict", Call::Unread),
     ("POST", "models/*:predictLongRunning", Call::Unread),
+    ("POST", "models/*:serverStreamingPredict", Call::Unread),
     ("POST", "endpoints/*:predict", Call::Unread),
+    ("POST", "endpoints/*:serverStreamingPredict", Call::Unread),
     ("POST", "endpoints/*:rawPredict", Call::Unread),
     ("POST", "endpoints/*:streamRawPredict", Call::Unread),
     ("POST", "batchPredictionJobs", Call::Unread),
@@ -295,6 +301,10 @@ const ROWS: &[Row] = &[
     ("POST", "v1/traces", Call::Free),
     ("POST", "v1/metrics", Call::Free),
     ("POST", "v1/logs", Call::Free),
+    // OpenAI's Agents SDK sends its traces to the provider.
+    ("POST", "v1/traces/ingest", Call::Free),
+    // A gateway may serve the Model Context Protocol.
+    ("POST", "mcp", Call::Free),
     // Some servers answer for a single model under the same path.
     ("GET", "models", Call::Models),
     ("GET", "models/*", Call::Models),
@@ -435,10 +445,11 @@ fn folded(decoded: &str) -> Vec<String> {
         let word = segment.split([';', '?', '#']).next().unwrap_or_default();
         let word = word.trim_matches(|c: char| c.is_whitespace() || c.is_control());
         match word {
-            "" | "." => {}
             ".." => drop(segments.pop()),
+            word if word.trim_end_matches('.').is_empty() => {}
             // Upper case first: it folds letters such as the long s.
-            word => segments.push(word.to_uppercase().to_lowercase()),
+            // Servers on Windows ignore dots at the end.
+            word => segments.push(word.trim_end_matches('.').to_uppercase().to_lowercase()),
         }
     }
     segments
@@ -514,6 +525,8 @@ mod tests {
                 format!("{path}%20"),
                 format!("{path}%09/"),
                 format!("{path}%00"),
+                format!("{path}."),
+                format!("{path}.%20/"),
                 format!("{path}%3Fx=1"),
                 format!("/x/%2e%2e{}%2F.", path),
                 upper,

@@ -48,7 +48,7 @@ pub use body_keys::each_in_body;
 pub use cap::{CapError, cap_output};
 pub use digest::{Fingerprint, Salt};
 pub use owner::owner;
-pub use read::{Request, Structured, Unreadable, is_like_model_call};
+pub use read::{Request, Structured, Unreadable};
 pub use route::{Call, Delivery, Metered, Route, RouteError, route};
 pub use run_name::{ClientId, InvalidRunName, RunName};
 pub use signs::{CLIENTS, Client, ClientFacts, Sign, Signs};

@@ -3,7 +3,7 @@
 use super::gate::Gate;
 use super::passing::{has_other_charset, late};
 use super::runs::RunHandle;
-use crate::exchange::{Call, Route as Line, is_like_model_call};
+use crate::exchange::{Call, Route as Line};
 use crate::proxy::{Decision, End, RequestBody, RequestHead, ResponseObserver};
 use http::header::CONTENT_TYPE;
 use std::time::Duration;
@@ -80,33 +80,34 @@ const RESPELT: &str = "the path or the method is another spelling of a call that
 const LET: &str = ", so the limits of the run cannot be kept; `--other pass` (`other = \"pass\"` in a profile) lets \
      such calls pass uncounted";
 
-/// Returns the reason why a request to a path that no row knows may be a model call.
+/// Returns the reason why a request to a path that no row knows may be a model call: its body is JSON. The members are
+/// not looked at, because each API has names of its own for a prompt.
 fn objection_to(head: &RequestHead, body: &RequestBody) -> Option<&'static str> {
-    let found = match body {
-        RequestBody::Whole { decoded, .. } if decoded.is_empty() => Some(false),
-        RequestBody::Whole { .. } if has_other_charset(head) => Some(true),
-        RequestBody::Whole { decoded, .. } => is_like_model_call(decoded).or_else(|| {
-            // Whatever its label is: text in another encoding, or JSON with an error that some server accepts.
-            let begin = decoded.iter().find(|byte| {
-                !matches!(byte, 0 | 0xef | 0xbb | 0xbf | 0xfe | 0xff | b' ' | b'\t' | b'\r' | b'\n')
-            });
-            (begin == Some(&b'{')).then_some(true)
-        }),
-        RequestBody::Streamed | RequestBody::Unreadable { .. } | RequestBody::TooLarge { .. } => {
-            None
-        }
-    };
     let is_json = match head.headers.get(CONTENT_TYPE) {
         None => true,
         Some(kind) => {
             String::from_utf8_lossy(kind.as_bytes()).to_ascii_lowercase().contains("json")
         }
     };
-    match found {
-        Some(true) => Some("guard does not know this path, and its body looks like a model call"),
-        None if is_json => Some("guard does not know this path, and cannot read its body"),
-        Some(false) | None => None,
+    match body {
+        RequestBody::Whole { decoded, .. } if decoded.is_empty() => None,
+        RequestBody::Whole { decoded, .. } => {
+            // Whatever its label is: a server may read it nevertheless, also in another encoding.
+            let is_json = is_json || begins_like_json(decoded) || has_other_charset(head);
+            is_json.then_some("guard does not know this path, and its body is JSON")
+        }
+        RequestBody::Streamed | RequestBody::Unreadable { .. } | RequestBody::TooLarge { .. } => {
+            is_json.then_some("guard does not know this path, and cannot read its body")
+        }
     }
+}
+
+/// `true` if a text begins with an object or a list, after the marks and zero bytes of other encodings, and spaces.
+fn begins_like_json(text: &[u8]) -> bool {
+    let mut begin = text.iter().skip_while(|byte| {
+        matches!(byte, 0 | 0xef | 0xbb | 0xbf | 0xfe | 0xff) || byte.is_ascii_whitespace()
+    });
+    matches!(begin.next(), Some(b'{' | b'['))
 }
 
 /// `true` if a body was read and has something in it.

@@ -45,8 +45,8 @@ impl fmt::Display for OnLimit {
     }
 }
 
-/// What happens to requests that may cost and that guard cannot count: paths that it does not know whose body
-/// looks like a model call, batches, legacy completions, interactions.
+/// What happens to requests that may cost and that guard cannot count: JSON to paths that it does not know,
+/// batches, legacy completions, interactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OtherCalls {
     /// They are refused with the reason.

@@ -19,10 +19,8 @@ mod responses;
 mod strict;
 mod tools;
 mod top;
-mod unknown;
 
 pub(super) use caps::cap_place;
 pub(super) use fields::Fields;
 pub use request::{Request, Unreadable};
 pub use top::Structured;
-pub use unknown::is_like_model_call;

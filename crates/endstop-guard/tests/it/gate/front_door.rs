@@ -380,10 +380,31 @@ fn queued_response_is_held_whatever_the_request_said() {
 }
 
 #[test]
-fn unknown_calls_are_refused_by_their_bodies() {
+fn unknown_calls_with_json_are_refused() {
     run(async {
         let json = Some("application/json");
-        let refused: [(&str, Option<&str>, &[u8]); 14] = [
+        let form = Some("application/x-www-form-urlencoded");
+        let refused: [(&str, Option<&str>, &[u8]); 32] = [
+            // The names of members do not matter.
+            ("/v1/unknown", json, br#"{"event":"x"}"#),
+            ("/v1/unknown", json, br#"{"inputs":"x"}"#),
+            ("/v1/unknown", json, br#"{"agentId":"a","query":"q","documents":[]}"#),
+            ("/v1/unknown", json, br#"{"instances":[{"text":"x"}]}"#),
+            ("/v1/unknown", json, b"{}"),
+            ("/v1/unknown", json, b"4"),
+            ("/v1/unknown", Some("application/vnd.x+json"), br#""text""#),
+            // The label does not matter.
+            ("/v1/unknown", form, br#"{"prompt_id":"x"}"#),
+            ("/v1/unknown", Some("text/plain"), b"\xef\xbb\xbf \r\n\t{\"flow\":1"),
+            ("/v1/unknown", Some("application/octet-stream"), b"\n[{\"text\":1}]"),
+            ("/v1/unknown", Some("multipart/form-data; boundary=x"), b"[1]"),
+            ("/v1/unknown", Some("text/plain"), b"{\0\"\0m\0"),
+            ("/v1/projects/p/endpoints/4:serverStreamingPredict", json, br#"{"inputs":[]}"#),
+            ("/v1/evals", json, b"{}"),
+            ("/v1/evals/eval_1/runs", json, br#"{"data_source":{}}"#),
+            ("/v1/sessions", json, br#"{"agent":"a"}"#),
+            ("/v1/sessions/s1/events", form, b"a=b"),
+            ("/v1/sessions", None, b""),
             ("/v1/unknown", json, br#"{"model":"m"}"#),
             ("/v1/unknown", Some("text/plain"), br#"{"messages":[]}"#),
             ("/v1/unknown", None, br#"{"prompt":"x"}"#),
@@ -399,8 +420,12 @@ fn unknown_calls_are_refused_by_their_bodies() {
             ("/v1beta/interactions", json, b"{}"),
             ("/v1/realtime/sessions", json, b"{}"),
         ];
-        let passing: [(&str, Option<&str>, &[u8]); 11] = [
-            ("/v1/unknown", json, br#"{"event":"x"}"#),
+        let passing: [(&str, Option<&str>, &[u8]); 15] = [
+            ("/v1/unknown", form, b"model=m&prompt=x"),
+            ("/v1/unknown", Some("text/plain"), b"say {\"model\":1}"),
+            ("/v1/traces/ingest", json, br#"{"data":[]}"#),
+            ("/mcp", json, br#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#),
+            ("/github/mcp", json, br#"{"jsonrpc":"2.0","method":"initialize"}"#),
             ("/v1/unknown", json, b""),
             ("/v1/unknown", None, b""),
             ("/v1/unknown", Some("multipart/form-data; boundary=x"), b"--x\r\nmodel"),
