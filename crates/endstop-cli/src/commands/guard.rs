@@ -256,7 +256,7 @@ async fn guarded(
     let environment = environment();
     let path = SecretPath::new(secret()?, &format!("/run/{}", name.as_str()));
     let address = format!("http://{address}{}", path.as_str());
-    let wiring = wired(args, &environment, &address, &private, lines)?;
+    let wiring = wired(args, (&environment, settings.is_strict()), &address, &private, lines)?;
     let must_call = must_call && !wiring.makes_no_run;
     let unguarded = wiring.warnings.iter().find(|warning| warning.is_unguarded());
     if let Some(warning) = unguarded.filter(|_| must_call) {
@@ -350,7 +350,7 @@ fn io(what: &'static str) -> impl Fn(std::io::Error) -> Failure {
 /// Points the program at the proxy, and reports warnings about that.
 fn wired(
     args: &GuardArgs,
-    environment: &BTreeMap<String, String>,
+    (environment, is_strict): (&BTreeMap<String, String>, bool),
     proxy: &str,
     private: &PrivateFolder,
     lines: &GuardLines,
@@ -362,6 +362,7 @@ fn wired(
         folder: &folder,
         proxy,
         private: private.path(),
+        is_strict,
         files: &DiskFiles,
     });
     for warning in &wiring.warnings {
@@ -460,6 +461,7 @@ async fn say_of_others(
                 folder: &folder,
                 proxy: &proxy,
                 private: Path::new(""),
+                is_strict: false,
                 files: &DiskFiles,
             };
             let Some(client) = goes_around(&request).filter(|name| !said.contains(name)) else {

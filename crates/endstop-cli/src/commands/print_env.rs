@@ -54,6 +54,7 @@ pub(super) fn run(args: &GuardArgs, shell: &str) -> Result {
         folder: Path::new("."),
         proxy: &proxy,
         private: Path::new("."),
+        is_strict: false,
         files: &DiskFiles,
     });
     let lines = print_env(shell, &wiring.env, &wiring.cleared);

@@ -20,6 +20,9 @@ const LOCAL: [&str; 3] = ["oss", "ollama", "lmstudio"];
 
 const BASE_URL: &str = "openai_base_url";
 
+/// The setting of the web search.
+const SEARCH: &str = "web_search";
+
 pub(super) fn wire(plan: &mut Plan<'_>) {
     let folder = plan.var("CODEX_HOME").map(PathBuf::from).or_else(|| plan.home(".codex"));
     let file = folder.as_ref().map(|folder| folder.join("config.toml"));
@@ -93,6 +96,11 @@ pub(super) fn wire(plan: &mut Plan<'_>) {
         // Without this option, a repository's file could name another provider.
         add.push(format!("model_provider=\"{provider}\""));
     }
+    // codex offers the search of the provider by itself. A user who asks for it gets the refusal with its reason.
+    if plan.request.is_strict && !options.searches {
+        add.push(format!("{SEARCH}=\"disabled\""));
+        plan.warn(Warning::SearchOff { client: "codex" });
+    }
     options.place(plan, &add);
 }
 
@@ -143,6 +151,8 @@ struct Options {
     set: Vec<(String, String, usize)>,
     profile: Option<String>,
     local: bool,
+    /// `true` if an option says whether the web is searched.
+    searches: bool,
 }
 
 impl Options {
@@ -165,6 +175,7 @@ impl Options {
                     at += 1;
                 }
                 ("--oss", _) => options.local = true,
+                ("--search", _) => options.searches = true,
                 (word, _) => {
                     if let Some(pair) = word.strip_prefix("--config=") {
                         options.take(pair, at);
@@ -183,6 +194,7 @@ impl Options {
         // As codex does: the value is TOML, or else the text itself.
         let read = parse::toml(&format!("v = {}", value.trim())).ok();
         let value = read.as_ref().and_then(|read| text(read, &["v"])).unwrap_or(value.trim());
+        self.searches |= [SEARCH, "tools.web_search"].contains(&key.trim());
         self.set.push((key.trim().to_owned(), value.to_owned(), at));
     }
 

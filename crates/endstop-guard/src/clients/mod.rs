@@ -11,6 +11,7 @@
 //!     folder: Path::new("/src"),
 //!     proxy: "http://127.0.0.1:4000/run/r1",
 //!     private: Path::new("/tmp/endstop-r1"),
+//!     is_strict: false,
 //!     files: &NoFiles,
 //! });
 //! // codex ignores the variable, so it also gets an option.
@@ -68,6 +69,7 @@ pub use wiring::{Mirror, Source, TempFile, Unguardable, Warning, Wiring};
 ///     folder: Path::new("/src"),
 ///     proxy: "http://127.0.0.1:4000/run/r1",
 ///     private: Path::new("/tmp"),
+///     is_strict: false,
 ///     files: &NoFiles,
 /// });
 /// assert_eq!((around("codex"), around("gemini"), around("make")), (Some("codex"), None, None));

@@ -28,6 +28,9 @@ pub struct Request<'a> {
     pub proxy: &'a str,
     /// A private folder for temporary files, which the caller creates and removes.
     pub private: &'a Path,
+    /// `true` if a strict ceiling holds, so that tools which the provider runs are refused. A client that offers one by
+    /// itself gets an option against that.
+    pub is_strict: bool,
     /// Reads configuration files.
     pub files: &'a dyn Files,
 }

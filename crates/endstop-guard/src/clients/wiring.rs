@@ -188,6 +188,11 @@ pub enum Warning {
         /// `true` if the program will call this provider, and not only may.
         is_chosen: bool,
     },
+    /// The client would offer a web search that the provider runs; an option turns it off.
+    SearchOff {
+        /// Name of the client.
+        client: &'static str,
+    },
     /// The wiring of this client was not tested with the real program.
     Untested(&'static str),
 }
@@ -314,6 +319,7 @@ impl Warning {
             | Warning::UnreadableFile { .. }
             | Warning::Subscription { .. }
             | Warning::EnvironmentCleared { .. }
+            | Warning::SearchOff { .. }
             | Warning::Untested(_) => false,
         }
     }
@@ -364,6 +370,11 @@ impl fmt::Display for Warning {
             Warning::ProviderOutside { provider, problem, .. } => {
                 write!(f, "calls to the provider `{}` are not guarded: {problem}", shown(provider))
             }
+            Warning::SearchOff { client } => write!(
+                f,
+                "the web search of {client} is off, because its uses are billed in addition and --cap-output \
+                 could not keep the ceiling"
+            ),
             Warning::Untested(client) => {
                 write!(f, "{client} was not tested with the proxy; check that calls are counted")
             }

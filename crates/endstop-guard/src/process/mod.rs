@@ -12,6 +12,7 @@
 //!     folder: &std::env::current_dir()?,
 //!     proxy: "http://127.0.0.1:4000/run/r1",
 //!     private: private.path(),
+//!     is_strict: false,
 //!     files: &DiskFiles,
 //! });
 //! // Before the program starts: a signal that comes earlier would end this process.

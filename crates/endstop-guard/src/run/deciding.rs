@@ -373,8 +373,6 @@ fn objection(
     }
     let unbounded: String = if !placed.prompt_known {
         "the request continues a response that guard has not seen, so its size is not known".into()
-    } else if request.has_media() {
-        "the request has an image or a file, whose size in tokens is not known".into()
     } else if let Some(name) = tier_header(head) {
         format!("the header `{name}` may have another price than that of the list")
     } else {

@@ -277,7 +277,7 @@ impl Guarded {
 
     /// `true` if a ceiling must never be exceeded, so that every prompt needs a known size.
     pub(super) fn is_strict(&self) -> bool {
-        self.settings.cap_output && self.settings.has_ceiling()
+        self.settings.is_strict()
     }
 
     /// `true` if a limit of the run counts its calls or what they cost.

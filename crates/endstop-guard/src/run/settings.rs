@@ -109,6 +109,11 @@ impl Settings {
         self.limits.max_turns.is_some() || self.has_ceiling()
     }
 
+    /// `true` if a ceiling must never be exceeded, so that each call needs a bound.
+    pub fn is_strict(&self) -> bool {
+        self.cap_output && self.has_ceiling()
+    }
+
     /// `true` if requests that may cost and that guard cannot count are refused.
     pub(super) fn refuses_other(&self) -> bool {
         match self.other {

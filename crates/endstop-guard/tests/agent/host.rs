@@ -22,6 +22,7 @@ pub(crate) fn host() -> ExitCode {
             folder: &std::env::current_dir().unwrap(),
             proxy: &proxy,
             private: private.path(),
+            is_strict: false,
             files: &DiskFiles,
         });
         for warning in &wiring.warnings {

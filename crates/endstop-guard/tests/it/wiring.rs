@@ -23,6 +23,15 @@ impl Files for Disk {
 
 /// Wires a command of words without spaces, in the folder `/src/repo` of the user `/home/u`.
 pub(crate) fn wired(command: &str, variables: &[(&str, &str)], files: &dyn Files) -> Wiring {
+    wired_as(command, variables, files, false)
+}
+
+fn wired_as(
+    command: &str,
+    variables: &[(&str, &str)],
+    files: &dyn Files,
+    is_strict: bool,
+) -> Wiring {
     let command: Vec<_> = command.split_whitespace().map(Into::into).collect();
     let mut environment: BTreeMap<String, String> =
         [("HOME".to_owned(), "/home/u".to_owned())].into();
@@ -33,8 +42,35 @@ pub(crate) fn wired(command: &str, variables: &[(&str, &str)], files: &dyn Files
         folder: Path::new("/src/repo"),
         proxy: U,
         private: Path::new("/private"),
+        is_strict,
         files,
     })
+}
+
+/// The web search of codex is refused under a strict ceiling, so codex is not to offer it by itself.
+#[test]
+fn search_of_codex_is_off_under_a_strict_ceiling() {
+    let off = "web_search=\"disabled\"";
+    let find = |command: &str, is_strict: bool| {
+        let wiring = wired_as(command, &[], &NoFiles, is_strict);
+        let has_note = wiring.warnings.contains(&Warning::SearchOff { client: "codex" });
+        let words = words(&wiring);
+        (words.iter().any(|word| word == off), has_note)
+    };
+    for command in ["codex exec x", "npx @openai/codex exec x", "codex exec -- --search"] {
+        assert_eq!(find(command, true), (true, true), "{command}");
+        assert_eq!(find(command, false), (false, false), "{command}");
+    }
+    // A user who asks for it gets the refusal with its reason.
+    for command in [
+        "codex --search exec x",
+        "codex -c web_search=live exec x",
+        "codex --config=web_search=cached exec x",
+        "codex -c tools.web_search=true exec x",
+    ] {
+        assert_eq!(find(command, true), (false, false), "{command}");
+    }
+    assert_eq!(find("claude -p x", true), (false, false));
 }
 
 pub(crate) fn words(wiring: &Wiring) -> Vec<String> {

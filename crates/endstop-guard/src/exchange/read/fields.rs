@@ -47,6 +47,11 @@ impl<'a> Fields<'a> {
         same.len() > 1 || same.first().is_some_and(|one| *one != name)
     }
 
+    /// The members in their order, with their texts.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &'a str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), *value))
+    }
+
     /// The names of the members, in their order.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|(name, _)| name.as_str())

@@ -13,101 +13,103 @@ pub(super) const SERVER_TOOLS: &[&str] = &[
     "code_interpreter",
     "image_generation",
 ];
-/// Fields of a request that make the provider search without a tool in the list: of OpenAI, xAI,
-/// OpenRouter and Anthropic.
-pub(super) const TOP: &[&str] =
-    &["web_search_options", "search_parameters", "plugins", "mcp_servers"];
+/// Types of tools that the client runs itself, or that cost nothing. What is not known is the provider's.
+const TYPES_OF_CLIENT: &[&str] =
+    &["function", "custom", "local_shell", "apply_patch", "computer", "tool_search", "namespace"];
+/// Beginnings of such types, before a date or a version.
+const DATED: &[&str] = &["bash_", "text_editor_", "memory_", "computer_", "tool_search_tool_"];
 
-/// Beginnings of the types of tools that the client runs itself, or that cost nothing. What is not known is the
-/// provider's.
-const TYPES_OF_CLIENT: &[&str] = &[
+/// Members of tools without a type: of Anthropic and others, of groups of Google's and Amazon's.
+const OF_CLIENT: &[&str] = &[
+    "name",
+    "description",
+    "input_schema",
+    "input_examples",
+    "parameters",
     "function",
-    "custom",
-    "local_shell",
-    "apply_patch",
-    "computer",
-    "bash_",
-    "text_editor_",
-    "memory_",
-    "tool_search",
+    "strict",
+    "cache_control",
+    "defer_loading",
+    "eager_input_streaming",
+    "allowed_callers",
+    "toolSpec",
+    "cachePoint",
+    "functionDeclarations",
+    "function_declarations",
+    "computerUse",
+    "computer_use",
 ];
 
-/// Members of tools of Google and Amazon that the provider does not run.
-const OF_CLIENT: &[&str] =
-    &["functionDeclarations", "function_declarations", "computerUse", "computer_use", "cachePoint"];
-
-/// Returns the name of the first tool that the provider runs.
-pub(super) fn hosted_tool(fields: &Fields<'_>) -> Option<String> {
-    let top = TOP.iter().find(|name| fields.has(name) && fields.raw(name) != Some("[]"));
-    let config = fields.object("toolConfig");
-    let lists = [fields.raw("tools"), config.raw("tools")];
-    let tools = lists.into_iter().flatten().flat_map(elements_of);
-    top.map(|name| (*name).to_owned()).or_else(|| tools.into_iter().find_map(name_of))
+/// Returns the name of the first tool in a list that the provider runs.
+pub(super) fn tool_of_provider(list: &str) -> Option<String> {
+    elements_of(list).into_iter().find_map(name_of)
 }
 
 /// Returns the name of a tool if the provider runs it.
 fn name_of(text: &str) -> Option<String> {
     let tool: Fields<'_> = parsed(text)?;
+    let short = |name: &str| Some(name.chars().take(64).collect());
     if let Some(kind) = tool.string("type") {
-        let is_client = TYPES_OF_CLIENT.iter().any(|start| kind.starts_with(start));
-        return (!is_client).then(|| kind.chars().take(64).collect());
+        let is_client = TYPES_OF_CLIENT.contains(&kind.as_str())
+            || DATED.iter().any(|start| kind.starts_with(start));
+        if !is_client || tool.is_ambiguous("type") {
+            return short(&kind);
+        }
+        // The tools of a namespace.
+        return tool.raw("tools").and_then(tool_of_provider);
     }
     // Amazon's system tools, by their name.
     if tool.has("systemTool") {
         return Some(tool.object("systemTool").string("name").unwrap_or_default());
     }
-    // Tools without a type and a name are Google's: an object with one member for each.
-    if ["name", "toolSpec", "function"].iter().any(|name| tool.has(name)) {
-        return None;
-    }
-    let other = tool.names().find(|name| !OF_CLIENT.contains(name));
-    other.map(|name| name.chars().take(64).collect())
+    let other = tool.names().find(|name| !OF_CLIENT.contains(name) && tool.has(name));
+    other.and_then(short)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::tool_of_provider;
 
     #[test]
     fn tools_of_providers_are_found() {
-        for (body, expected) in [
+        for (list, expected) in [
             (
-                r#"{"tools":[{"name":"bash"},{"type":"web_search_20250305","name":"s"}]}"#,
+                r#"[{"name":"bash"},{"type":"web_search_20250305","name":"s"}]"#,
                 "web_search_20250305",
             ),
-            (r#"{"tools":[{"type":"web_search_preview"}]}"#, "web_search_preview"),
-            (r#"{"tools":[{"type":"mcp","server_url":"https://x"}]}"#, "mcp"),
-            (r#"{"tools":[{"functionDeclarations":[],"googleSearch":{}}]}"#, "googleSearch"),
-            (r#"{"tools":[{"url_context":{}}]}"#, "url_context"),
+            (r#"[{"type":"web_search_preview"}]"#, "web_search_preview"),
+            (r#"[{"type":"Function"}]"#, "Function"),
+            (r#"[{"type":"function_of_server"}]"#, "function_of_server"),
+            (r#"[{"type":"custom_search"}]"#, "custom_search"),
+            (r#"[{"type":"web_search","type":"function"}]"#, "function"),
+            (r#"[{"type":"mcp","server_url":"https://x"}]"#, "mcp"),
             (
-                r#"{"toolConfig":{"tools":[{"systemTool":{"name":"nova_grounding"}}]}}"#,
-                "nova_grounding",
+                r#"[{"type":"namespace","name":"n","tools":[{"type":"function"},{"type":"web_search"}]}]"#,
+                "web_search",
             ),
-            (r#"{"web_search_options":{}}"#, "web_search_options"),
-            (r#"{"plugins":[{"id":"web"}]}"#, "plugins"),
-            (r#"{"mcp_servers":[{"type":"url"}]}"#, "mcp_servers"),
+            (r#"[{"functionDeclarations":[],"googleSearch":{}}]"#, "googleSearch"),
+            (r#"[{"name":"x","googleSearch":{}}]"#, "googleSearch"),
+            (r#"[{"url_context":{}}]"#, "url_context"),
+            (r#"[{"systemTool":{"name":"nova_grounding"}}]"#, "nova_grounding"),
         ] {
-            assert_eq!(
-                hosted_tool(&Fields::of(body).unwrap()).as_deref(),
-                Some(expected),
-                "{body}"
-            );
+            assert_eq!(tool_of_provider(list).as_deref(), Some(expected), "{list}");
         }
     }
 
     #[test]
     fn tools_of_clients_are_not_hosted() {
-        for body in [
-            r#"{"tools":[{"name":"web_search","input_schema":{}}]}"#,
-            r#"{"tools":[{"type":"function","function":{"name":"web_search"}}]}"#,
-            r#"{"tools":[{"type":"bash_20250124","name":"bash"},{"type":"local_shell"},{"type":"custom","name":"x"}]}"#,
-            r#"{"tools":[{"functionDeclarations":[{"name":"googleSearch"}]}]}"#,
-            r#"{"toolConfig":{"tools":[{"toolSpec":{"name":"x"}},{"cachePoint":{"type":"default"}}]}}"#,
-            r#"{"tools":[],"plugins":[],"mcp_servers":[],"web_search_options":null}"#,
-            r#"{"tools":["x",4,null]}"#,
-            "{}",
+        for list in [
+            r#"[{"name":"web_search","input_schema":{},"defer_loading":true,"eager_input_streaming":true}]"#,
+            r#"[{"type":"function","function":{"name":"web_search"}}]"#,
+            r#"[{"type":"bash_20250124","name":"bash"},{"type":"local_shell"},{"type":"custom","name":"x"}]"#,
+            r#"[{"type":"namespace","name":"n","tools":[{"type":"function","name":"web_search"}]}]"#,
+            r#"[{"type":"tool_search_tool_regex_20251119","name":"t"}]"#,
+            r#"[{"functionDeclarations":[{"name":"googleSearch"}],"googleSearch":null}]"#,
+            r#"[{"toolSpec":{"name":"x"}},{"cachePoint":{"type":"default"}}]"#,
+            r#"["x",4,null]"#,
+            "[]",
         ] {
-            assert_eq!(hosted_tool(&Fields::of(body).unwrap()), None, "{body}");
+            assert_eq!(tool_of_provider(list), None, "{list}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::fields::{Fields, any};
 use super::top::{Structured, Top};
-use super::{anthropic, chat, cohere, converse, gemini, media, responses, strict};
+use super::{anthropic, chat, cohere, converse, gemini, responses, strict};
 use crate::exchange::route::{Call, Delivery, LONGEST_MODEL, Route};
 use crate::exchange::signs::Signs;
 use endstop_core::{Message, bounded_json};
@@ -151,12 +151,6 @@ impl<'a> Request<'a> {
         self.messages.len()
     }
 
-    /// `true` if a message has an image, a sound or a file. Their tokens do not follow from the bytes
-    /// of the body.
-    pub fn has_media(&self) -> bool {
-        self.messages.iter().any(|message| media::has_media(&any(message)))
-    }
-
     /// `true` if a part of the prompt may be stored in a cache for an hour, which has a price of its own.
     pub fn caches_for_an_hour(&self) -> bool {
         // The letters may be escaped; a text with such escapes is then reserved too high.
@@ -169,17 +163,13 @@ impl<'a> Request<'a> {
     }
 
     /// The reason why the cost of the call has no known bound: what the provider adds to it, or what a server may
-    /// read otherwise than guard does. `None` if it has one. The sizes of [media](Request::has_media) and of
-    /// [continued conversations](Request::continues) are not looked at.
+    /// read otherwise than guard does. `None` if it has one. The size of
+    /// [continued conversations](Request::continues) is not looked at.
     pub fn unbounded(&self) -> Option<String> {
-        let Ok(fields) = Fields::of(self.body) else {
-            return Some("the request cannot be read".into());
-        };
-        // OpenAI's items can be references to stored ones.
-        if self.messages.iter().any(|message| any(message)["type"] == "item_reference") {
-            return Some("the request refers to an item that the provider stores".to_owned());
+        match Fields::of(self.body) {
+            Ok(fields) => strict::unbounded(self.shape, &fields),
+            Err(_) => Some("the request cannot be read".to_owned()),
         }
-        strict::unbounded(self.shape, &fields)
     }
 
     /// `true` if the body has only what is new, because the provider stores the messages before it.

@@ -1,240 +1,483 @@
-//! What a request may contain under a strict ceiling: only what has a known bound.
+//! The members that a request may have under a strict ceiling: only those with a known bound.
 //!
-//! A server may read a member otherwise than guard does: a number in a string, the first of two members with the
-//! same name, a name in another case. What is not written plainly is therefore refused, and so is what makes a
-//! call cost more than its tokens at the list price.
+//! The members are a list of what may be there, for each format: a provider can add a member that costs at any
+//! time, and a server can read a member otherwise than guard does, for example in another case. What is not in
+//! the list is refused with its name.
 
 use super::caps::cap_place;
-use super::fields::{Fields, folded, parsed};
-use super::hosted::{TOP, hosted_tool};
-use super::media::has_media;
+use super::fields::{Fields, parsed};
+use super::hosted::tool_of_provider;
+use super::media::unknown_part;
 use endstop_wire::WireFormat;
+use std::borrow::Cow;
 use std::collections::HashSet;
 
-/// Numbers of answers, and members that make a server generate more than it returns.
-const COUNTS: &[&str] = &["n", "candidateCount", "candidate_count"];
-const MORE: &[&str] = &[
-    "best_of",
-    "use_beam_search",
-    "beam_width",
-    "num_beams",
-    "num_generations",
-    "num_return_sequences",
+/// The values that a member may hold.
+#[derive(Clone, Copy)]
+enum Holds {
+    /// Anything: it costs no more than the tokens of the request, and of an answer up to its cap.
+    Any,
+    /// The number of answers.
+    Count,
+    /// Messages: a list, or a text in the Responses format.
+    Messages,
+    /// Instructions: a text, or parts like those of messages.
+    Parts,
+    /// Tools that the client runs.
+    Tools,
+    /// One of these words, alone or in an object.
+    Word(&'static [&'static str]),
+    /// A list of text modalities.
+    Text,
+    /// Changes of the history that generate nothing.
+    Edits,
+    /// A value that stands for nothing: some clients send members that they do not use.
+    Nothing,
+    /// An object with these members.
+    Object(&'static [Row]),
+}
+
+use Holds::{Any, Count, Edits, Messages, Nothing, Object, Parts, Text, Tools, Word};
+
+type Row = (&'static str, Holds);
+
+/// Service tiers at the list price or below.
+const TIER: Holds = Word(&["auto", "default", "flex", "standard", "standard_only", "batch"]);
+/// Members that make a server generate more than it returns; one of them is allowed.
+const ONE: Holds = Word(&["1"]);
+
+/// Members of `chat/completions`, also of servers of open models and of gateways.
+const CHAT: &[Row] = &[
+    ("model", Any),
+    ("messages", Messages),
+    ("tools", Tools),
+    ("tool_choice", Any),
+    ("parallel_tool_calls", Any),
+    ("functions", Any),
+    ("function_call", Any),
+    ("stream", Any),
+    ("stream_options", Any),
+    ("n", Count),
+    ("temperature", Any),
+    ("top_p", Any),
+    ("top_k", Any),
+    ("min_p", Any),
+    ("top_a", Any),
+    ("typical_p", Any),
+    ("frequency_penalty", Any),
+    ("presence_penalty", Any),
+    ("repetition_penalty", Any),
+    ("logit_bias", Any),
+    ("logprobs", Any),
+    ("top_logprobs", Any),
+    ("stop", Any),
+    ("stop_token_ids", Any),
+    ("min_tokens", Any),
+    ("ignore_eos", Any),
+    ("seed", Any),
+    ("random_seed", Any),
+    ("response_format", Any),
+    ("guided_json", Any),
+    ("guided_regex", Any),
+    ("guided_choice", Any),
+    ("guided_grammar", Any),
+    ("structured_outputs", Any),
+    ("reasoning", REASONING),
+    ("reasoning_effort", Any),
+    ("reasoning_format", Any),
+    ("include_reasoning", Any),
+    ("thinking", THINKING),
+    ("enable_thinking", Any),
+    ("thinking_budget", Any),
+    (
+        "chat_template_kwargs",
+        Object(&[("enable_thinking", Any), ("thinking", Any), ("reasoning_effort", Any)]),
+    ),
+    ("verbosity", Any),
+    ("user", Any),
+    ("metadata", Any),
+    ("store", Any),
+    ("usage", Object(&[("include", Any)])),
+    ("transforms", Any),
+    ("safe_prompt", Any),
+    ("prompt_mode", Any),
+    ("safety_identifier", Any),
+    ("prompt_cache_key", Any),
+    ("prompt_cache_retention", Any),
+    ("cache_control", Any),
+    ("service_tier", TIER),
+    ("modalities", Text),
+    ("best_of", ONE),
+    ("use_beam_search", Nothing),
+    ("audio", Nothing),
+    ("prediction", Nothing),
+    ("models", Nothing),
+    ("fallbacks", Nothing),
+    ("plugins", Nothing),
+    ("mcp_servers", Nothing),
+    ("extra_body", Nothing),
 ];
-/// Names of members that decide about the cost and must be unmistakable.
-const OWN: &[&str] = &[
-    "model",
-    "messages",
-    "contents",
-    "input",
-    "system",
-    "instructions",
-    "tools",
-    "functions",
-    "stream",
-    "thread",
-    "conversation",
-    "previous_response_id",
-    "background",
-    "thinking",
-    "reasoning",
+
+const RESPONSES: &[Row] = &[
+    ("model", Any),
+    ("input", Messages),
+    ("instructions", Parts),
+    ("tools", Tools),
+    ("tool_choice", Any),
+    ("parallel_tool_calls", Any),
+    ("max_tool_calls", Any),
+    ("stream", Any),
+    ("stream_options", Any),
+    ("temperature", Any),
+    ("top_p", Any),
+    ("top_logprobs", Any),
+    ("text", Any),
+    ("reasoning", REASONING),
+    ("include", Any),
+    ("truncation", Any),
+    ("store", Any),
+    ("metadata", Any),
+    ("client_metadata", Any),
+    ("user", Any),
+    ("safety_identifier", Any),
+    ("prompt_cache_key", Any),
+    ("prompt_cache_retention", Any),
+    // Whether the stored part of a conversation is known is asked elsewhere.
+    ("previous_response_id", Any),
+    ("conversation", Any),
+    ("background", Any),
+    ("service_tier", TIER),
+    ("prompt", Nothing),
+    ("context_management", Nothing),
 ];
-/// Members that are lists in these formats. As an object, some servers read one element of it.
-const LISTS: &[&str] = &["messages", "contents", "tools"];
-/// Members with instructions, which can have images and files like messages.
-const INSTRUCTIONS: &[&str] =
-    &["system", "instructions", "systemInstruction", "system_instruction"];
-/// Service tiers by which a provider may bill more than the list price, and values that do not.
-const TIERS: &[&str] = &["service_tier", "serviceTier", "speed", "performanceConfig"];
-const USUAL_TIERS: &[&str] = &["auto", "default", "flex", "standard", "standard_only", "batch"];
-/// Members that add a prompt which the body does not have, or generate text that no cap counts.
-const HIDDEN: &[(&str, &str)] = &[
-    ("cachedContent", "a cached prompt"),
-    ("cached_content", "a cached prompt"),
-    ("prompt", "a stored prompt"),
-    ("prediction", "a predicted output, whose rejected tokens are billed"),
-    ("audio", "spoken output"),
-    ("container", "a container"),
-    ("chat_template", "a template"),
-    ("promptVariables", "a stored prompt"),
-    ("tool_resources", "stored files"),
-    ("data_sources", "data of the provider"),
-    ("enable_search", "a search"),
-    ("search_mode", "a search"),
-    ("connectors", "connectors"),
-    ("inference_geo", "a place with another price"),
+
+const ANTHROPIC: &[Row] = &[
+    ("model", Any),
+    ("messages", Messages),
+    ("system", Parts),
+    ("tools", Tools),
+    ("tool_choice", Any),
+    ("stream", Any),
+    ("temperature", Any),
+    ("top_p", Any),
+    ("top_k", Any),
+    ("stop_sequences", Any),
+    ("thinking", THINKING),
+    ("output_config", Object(&[("effort", Any), ("format", Any), ("task_budget", Any)])),
+    ("output_format", Any),
+    ("context_management", Object(&[("edits", Edits)])),
+    ("metadata", Any),
+    ("cache_control", Any),
+    // Whether the stored part of a conversation is known is asked elsewhere.
+    ("thread", Any),
+    ("service_tier", TIER),
+    ("speed", TIER),
+    ("anthropic_version", Any),
+    ("anthropic_beta", Any),
+    ("container", Nothing),
+    ("mcp_servers", Nothing),
+    ("fallbacks", Nothing),
+    ("inference_geo", Word(&["global"])),
 ];
-/// Members that let a gateway answer with other models than the one whose price is known.
-const OTHER_MODELS: &[&str] = &["models", "fallbacks", "route", "fallback_models"];
-/// Output caps in any format. Away from the place of its own, a server could take one for the cap.
-const ALL_CAPS: &[&str] = &[
-    "max_tokens",
-    "max_completion_tokens",
-    "max_output_tokens",
-    "maxOutputTokens",
-    "maxTokens",
-    "max_new_tokens",
-    "maxNewTokens",
-    "max_tokens_to_sample",
-    "max_length",
-    "num_predict",
-    "n_predict",
+
+/// In camel case; Google's servers read snake case, too.
+const GEMINI: &[Row] = &[
+    ("model", Any),
+    ("contents", Messages),
+    ("systemInstruction", Parts),
+    ("tools", Tools),
+    ("toolConfig", Object(&[("functionCallingConfig", Any)])),
+    ("safetySettings", Any),
+    ("labels", Any),
+    ("generationConfig", Object(GENERATION)),
+    ("serviceTier", TIER),
+    ("cachedContent", Nothing),
 ];
-/// Lists of what a model may return.
-const MODALITIES: &[&str] = &["modalities", "responseModalities", "response_modalities"];
-/// Objects whose members belong to the request as well.
-const OBJECTS: &[&str] = &[
-    "generationConfig",
-    "generation_config",
-    "inferenceConfig",
-    "options",
-    "extra_body",
-    "additionalModelRequestFields",
+
+const GENERATION: &[Row] = &[
+    ("candidateCount", Count),
+    ("temperature", Any),
+    ("topP", Any),
+    ("topK", Any),
+    ("stopSequences", Any),
+    ("seed", Any),
+    ("presencePenalty", Any),
+    ("frequencyPenalty", Any),
+    ("responseLogprobs", Any),
+    ("logprobs", Any),
+    ("responseMimeType", Any),
+    ("responseSchema", Any),
+    ("responseJsonSchema", Any),
+    ("_responseJsonSchema", Any),
+    ("thinkingConfig", Any),
+    ("mediaResolution", Any),
+    ("responseModalities", Text),
 ];
+
+const CONVERSE: &[Row] = &[
+    ("modelId", Any),
+    ("schemaVersion", Any),
+    ("messages", Messages),
+    ("system", Parts),
+    ("toolConfig", Object(&[("tools", Tools), ("toolChoice", Any)])),
+    ("outputConfig", Any),
+    (
+        "inferenceConfig",
+        Object(&[
+            ("temperature", Any),
+            ("topP", Any),
+            ("topK", Any),
+            ("stopSequences", Any),
+            ("top_p", Any),
+            ("top_k", Any),
+        ]),
+    ),
+    (
+        "additionalModelRequestFields",
+        Object(&[
+            ("temperature", Any),
+            ("top_p", Any),
+            ("top_k", Any),
+            ("thinking", THINKING),
+            ("reasoning_config", THINKING),
+            ("reasoning_effort", Any),
+            ("output_config", Any),
+            ("anthropic_beta", Any),
+        ]),
+    ),
+    ("additionalModelResponseFieldPaths", Any),
+    ("requestMetadata", Any),
+    ("performanceConfig", TIER),
+    ("serviceTier", TIER),
+    ("promptVariables", Nothing),
+];
+
+const OLLAMA: &[Row] = &[
+    ("model", Any),
+    ("messages", Messages),
+    ("tools", Tools),
+    ("stream", Any),
+    ("format", Any),
+    ("think", Any),
+    ("keep_alive", Any),
+    ("truncate", Any),
+    ("logprobs", Any),
+    ("top_logprobs", Any),
+    ("options", Object(OPTIONS)),
+];
+
+const OPTIONS: &[Row] = &[
+    ("num_ctx", Any),
+    ("num_keep", Any),
+    ("num_batch", Any),
+    ("num_gpu", Any),
+    ("num_thread", Any),
+    ("main_gpu", Any),
+    ("use_mmap", Any),
+    ("temperature", Any),
+    ("seed", Any),
+    ("top_k", Any),
+    ("top_p", Any),
+    ("min_p", Any),
+    ("typical_p", Any),
+    ("repeat_last_n", Any),
+    ("repeat_penalty", Any),
+    ("presence_penalty", Any),
+    ("frequency_penalty", Any),
+    ("penalize_newline", Any),
+    ("mirostat", Any),
+    ("mirostat_tau", Any),
+    ("mirostat_eta", Any),
+    ("stop", Any),
+];
+
+const COHERE: &[Row] = &[
+    ("model", Any),
+    ("messages", Messages),
+    ("tools", Tools),
+    ("strict_tools", Any),
+    ("tool_choice", Any),
+    ("documents", Any),
+    ("citation_options", Any),
+    ("response_format", Any),
+    ("safety_mode", Any),
+    ("stream", Any),
+    ("stop_sequences", Any),
+    ("temperature", Any),
+    ("seed", Any),
+    ("frequency_penalty", Any),
+    ("presence_penalty", Any),
+    ("k", Any),
+    ("p", Any),
+    ("logprobs", Any),
+    ("thinking", THINKING),
+];
+
+/// The reasoning of OpenAI's models, and of gateways. It counts against the output cap.
+const REASONING: Holds = Object(&[
+    ("effort", Any),
+    ("summary", Any),
+    ("generate_summary", Any),
+    ("max_tokens", Any),
+    ("enabled", Any),
+    ("exclude", Any),
+]);
+/// The reasoning of other models. It counts against the output cap.
+const THINKING: Holds = Object(&[
+    ("type", Any),
+    ("budget_tokens", Any),
+    ("token_budget", Any),
+    ("display", Any),
+    ("clear_thinking", Any),
+]);
+
+fn rows(shape: WireFormat) -> &'static [Row] {
+    match shape {
+        WireFormat::OpenAiResponses => RESPONSES,
+        WireFormat::Anthropic => ANTHROPIC,
+        WireFormat::Gemini => GEMINI,
+        WireFormat::BedrockConverse => CONVERSE,
+        WireFormat::Ollama => OLLAMA,
+        WireFormat::CohereV2 => COHERE,
+        _ => CHAT,
+    }
+}
 
 /// Returns the reason why the cost of a request has no known bound, or `None` if it has one.
 pub(super) fn unbounded(shape: WireFormat, fields: &Fields<'_>) -> Option<String> {
-    if let Some(tool) = hosted_tool(fields) {
-        return Some(format!(
-            "the request lets the provider run `{tool}` itself, whose uses are billed in addition"
-        ));
-    }
-    // Summaries that the provider makes while it answers are billed in addition.
-    if fields.all(&["context_management"]).any(|value| value.contains("compact")) {
-        return Some("the request lets the provider summarise the conversation itself".to_owned());
-    }
-    if INSTRUCTIONS.iter().any(|name| fields.has(name) && has_media(&fields.value(name))) {
-        return Some("the request has an image or a file in its instructions".to_owned());
-    }
-    let is_list = |value: &str| value.starts_with('[') || value == "null";
-    if let Some(name) = LISTS.iter().find(|name| !fields.all(&[name]).all(is_list)) {
-        return Some(format!("`{name}` is not a list"));
-    }
+    let has_caps = cap_place(shape).objects.is_empty();
+    object(shape, fields, rows(shape), has_caps)
+}
+
+/// Checks the members of an object. `has_caps`: it is the one with the output cap.
+fn object(
+    shape: WireFormat,
+    fields: &Fields<'_>,
+    rows: &'static [Row],
+    has_caps: bool,
+) -> Option<String> {
     let place = cap_place(shape);
-    let (at_top, counts): (&[&str], &[&str]) = match shape {
-        WireFormat::OpenAiChat => (place.names, &["n"]),
-        _ if place.objects.is_empty() => (place.names, &[]),
-        _ => (&[], &[]),
-    };
-    let mut found = holder((at_top, counts), fields);
-    for name in OBJECTS {
-        for object in fields.all(&[name]).filter(|object| *object != "null") {
-            let inside = Fields::of(object).ok();
-            let is_own = place.objects.contains(name);
-            let caps: &[&str] = if is_own { place.names } else { &[] };
-            let is_gemini = is_own && shape == WireFormat::Gemini;
-            let counts: &[&str] = if is_gemini { &COUNTS[1..] } else { &[] };
-            found = found.or_else(|| match &inside {
-                Some(inside) => holder((caps, counts), inside),
-                None => Some(format!("`{name}` is not an object")),
-            });
-        }
-    }
-    found
-}
-
-fn is_text(value: &str) -> bool {
-    value.starts_with('"')
-}
-
-/// `true` if a member is there and has an effect.
-fn is_set(fields: &Fields<'_>, name: &str) -> bool {
-    let empty = ["null", "false", "[]", "{}", "\"\""];
-    fields.all(&[name]).any(|value| !empty.contains(&value))
-}
-
-/// Checks the members of one object, of which `caps` are output caps and `own` numbers of answers.
-fn holder((caps, own): (&[&str], &[&str]), fields: &Fields<'_>) -> Option<String> {
-    let hidden = HIDDEN.iter().map(|(name, _)| *name);
     let mut seen: HashSet<&str> = HashSet::new();
-    for name in fields.names() {
-        let folded = folded(name);
-        let lists =
-            [caps, ALL_CAPS, COUNTS, MORE, TIERS, MODALITIES, OBJECTS, OTHER_MODELS, OWN, TOP];
-        let mut known = lists.into_iter().flatten().copied().chain(hidden.clone());
-        let exact = known.clone().find(|known| *known == name);
-        let Some(means) = exact.or_else(|| known.find(|known| known.to_lowercase() == folded))
-        else {
-            continue;
-        };
-        if exact.is_none() {
-            return Some(format!("`{}` is another spelling of `{means}`", shown(name)));
+    for (name, value) in fields.iter() {
+        let plain = if shape == WireFormat::Gemini { camel(name) } else { Cow::Borrowed(name) };
+        let row = rows.iter().find(|row| row.0 == plain);
+        let is_cap = has_caps && place.names.contains(&name);
+        if row.is_none() && !is_cap {
+            if value == "null" {
+                continue;
+            }
+            return Some(format!("guard does not know what `{}` costs", shown(name)));
         }
+        // A server may take either of two. Caps are lowered one by one.
+        let means = row.map_or(name, |row| row.0);
         if !seen.insert(means) {
             return Some(format!("the request has `{means}` twice"));
         }
-        if ALL_CAPS.contains(&means) && !caps.contains(&means) && is_set(fields, means) {
-            return Some(format!("`{means}` is not the output cap of this format"));
+        let found = match row {
+            _ if value == "null" => None,
+            Some((means, holds)) => member(shape, means, value, *holds),
+            // A negative cap means "none", and is replaced like a large one.
+            None => (value.parse::<i64>().is_err() || value.starts_with('+'))
+                .then(|| format!("`{means}` is not a plain number")),
+        };
+        if found.is_some() {
+            return found;
         }
-        let is_one = matches!(fields.raw(means), Some("1" | "null"));
-        if COUNTS.contains(&means) && !own.contains(&means) && !is_one {
-            return Some(format!("`{means}` is not the number of answers of this format"));
-        }
     }
-    if let Some((_, what)) = HIDDEN.iter().find(|(name, _)| {
-        // A text is the prompt itself and not a reference, but to OpenAI's stored ones.
-        let is_prompt = *name == "prompt"
-            && fields.raw(name).is_some_and(|value| is_text(value) && !value.contains("pmpt_"));
-        is_set(fields, name) && !is_prompt
-    }) {
-        return Some(format!("the request has {what}, whose size is not known"));
-    }
-    if let Some(name) = OTHER_MODELS.iter().find(|name| is_set(fields, name)) {
-        return Some(format!("`{name}` lets another model answer, whose price is not known"));
-    }
-    let number = |name: &&str, is_number: fn(&str) -> bool| {
-        let value = fields.raw(name).filter(|value| *value != "null")?;
-        // Rust also reads a plus sign, which JSON does not have.
-        (!is_number(value)).then(|| format!("`{name}` is not a plain number"))
-    };
-    let counts: Vec<&&str> = COUNTS.iter().filter(|name| fields.has(name)).collect();
-    if counts.len() > 1 {
-        return Some("the request has the number of its answers twice".to_owned());
-    }
-    let is_count = |value: &str| value.parse::<u32>().is_ok();
-    // A negative cap means "none", and is replaced like a large one.
-    let is_cap = |value: &str| value.parse::<i64>().is_ok();
-    COUNTS
-        .iter()
-        .find_map(|name| number(name, is_count))
-        .or_else(|| caps.iter().find_map(|name| number(name, is_cap)))
-        .or_else(|| {
-            let more =
-                MORE.iter().find(|name| is_set(fields, name) && fields.raw(name) != Some("1"));
-            more.map(|name| format!("`{name}` makes the server generate more than it returns"))
-        })
-        .or_else(|| {
-            let other =
-                MODALITIES.iter().find(|name| fields.has(name) && !is_text_alone(fields, name));
-            other.map(|name| format!("`{name}` asks for more than text, which has another price"))
-        })
-        .or_else(|| {
-            let other = TIERS.iter().find(|name| fields.has(name) && !is_usual_tier(fields, name));
-            other.map(|name| format!("`{name}` may have another price than that of the list"))
-        })
+    None
 }
 
-fn is_text_alone(fields: &Fields<'_>, name: &str) -> bool {
-    let list: Option<Vec<String>> = fields.raw(name).and_then(parsed);
-    list.is_some_and(|list| list.iter().all(|one| one.eq_ignore_ascii_case("text")))
+/// Checks the value of a member.
+fn member(shape: WireFormat, name: &str, value: &str, holds: Holds) -> Option<String> {
+    let is_list = value.starts_with('[');
+    match holds {
+        Any => None,
+        Count => (value.parse::<u32>().is_err() || value.starts_with('+'))
+            .then(|| format!("`{name}` is not a plain number")),
+        Messages
+            if !(is_list || shape == WireFormat::OpenAiResponses && value.starts_with('"')) =>
+        {
+            Some(format!("`{name}` is not a list"))
+        }
+        Messages | Parts => unknown_part(value).map(|part| {
+            format!(
+                "the request has `{}` in `{name}`, such as an image or a file, whose size in tokens is not known",
+                shown(&part)
+            )
+        }),
+        Tools if !is_list => Some(format!("`{name}` is not a list")),
+        Tools => tool_of_provider(value).map(|tool| {
+            format!("the request lets the provider run `{tool}` itself, whose uses are billed in addition")
+        }),
+        Word(words) => {
+            let word = word_in(value);
+            let is_known = word.is_some_and(|word| words.contains(&word.as_str()));
+            (!is_known).then(|| format!("`{name}` may have another price than that of the list"))
+        }
+        Text => {
+            let list: Option<Vec<String>> = parsed(value);
+            let is_text =
+                list.is_some_and(|list| list.iter().all(|one| one.eq_ignore_ascii_case("text")));
+            (!is_text)
+                .then(|| format!("`{name}` asks for more than text, which has another price"))
+        }
+        Edits => {
+            let edits: Vec<Fields<'_>> = parsed(value).unwrap_or_default();
+            let generates = |edit: &Fields<'_>| {
+                !edit.string("type").is_some_and(|kind| kind.starts_with("clear_"))
+            };
+            (!is_list || edits.iter().any(generates)).then(|| {
+                "the request lets the provider summarise the conversation itself".to_owned()
+            })
+        }
+        Nothing => (!["false", "[]", "{}", "\"\""].contains(&value))
+            .then(|| format!("guard does not know what `{name}` costs")),
+        Object(rows) => match Fields::of(value) {
+            Ok(inside) => {
+                let has_caps = cap_place(shape).objects.contains(&name)
+                    || shape == WireFormat::Gemini && name == "generationConfig";
+                object(shape, &inside, rows, has_caps)
+            }
+            Err(_) => Some(format!("`{name}` is not an object")),
+        },
+    }
 }
 
-/// `true` if a tier is billed at the list price or below. Amazon puts it into an object.
-fn is_usual_tier(fields: &Fields<'_>, name: &str) -> bool {
-    let inside = fields.object(name);
-    let tier =
-        fields.string(name).or_else(|| inside.string("type")).or_else(|| inside.string("latency"));
-    tier.is_some_and(|tier| USUAL_TIERS.contains(&tier.as_str()))
+/// Returns a word or a number. Amazon puts words into an object.
+fn word_in(value: &str) -> Option<String> {
+    if let Ok(inside) = Fields::of(value) {
+        let mut members = inside.iter();
+        let (name, value) = members.next()?;
+        let is_alone = members.next().is_none() && matches!(name, "type" | "latency");
+        return parsed(value).filter(|_| is_alone);
+    }
+    parsed(value).or_else(|| value.parse::<u32>().ok().map(|number| number.to_string()))
+}
+
+/// Returns a name of protocol buffers in camel case.
+fn camel(name: &str) -> Cow<'_, str> {
+    // Only a name that begins so has its own spelling.
+    if !name.trim_start_matches('_').contains('_') {
+        return Cow::Borrowed(name);
+    }
+    let mut words = name.split('_').filter(|word| !word.is_empty());
+    let first = words.next().unwrap_or_default().to_owned();
+    Cow::Owned(words.fold(first, |text, word| {
+        let mut letters = word.chars();
+        let upper = letters.next().map(|letter| letter.to_ascii_uppercase());
+        text + &upper.into_iter().chain(letters).collect::<String>()
+    }))
 }
 
 fn shown(name: &str) -> String {
     name.chars().take(64).collect()
 }
-
 #[cfg(test)]
 mod tests {
     use super::{Fields, WireFormat, unbounded};
-    use WireFormat::{Anthropic, BedrockConverse, Gemini, Ollama, OpenAiChat, OpenAiResponses};
+    use WireFormat::{
+        Anthropic, BedrockConverse, CohereV2, Gemini, Ollama, OpenAiChat, OpenAiResponses,
+    };
 
     #[test]
     fn what_has_no_bound_is_found() {
@@ -314,6 +557,27 @@ mod tests {
                 r#"{"tools":[{"type":"shell","environment":{"type":"container_auto"}}]}"#,
             ),
             (OpenAiResponses, r#"{"tools":[{"type":"Web_Search"}]}"#),
+            // What is not in the list, whatever it is.
+            (OpenAiChat, r#"{"new_member":1}"#),
+            (OpenAiChat, r#"{"search_parameters":{"mode":"off"}}"#),
+            (OpenAiChat, r#"{"provider":{"order":["dear"]}}"#),
+            (OpenAiChat, r#"{"reasoning":{"effort":"low","mode":"pro"}}"#),
+            (OpenAiChat, r#"{"temperature":1,"temperature":0}"#),
+            (OpenAiResponses, r#"{"input":[{"type":"item_reference","id":"i"}]}"#),
+            (OpenAiResponses, r#"{"input":{"role":"user"}}"#),
+            (OpenAiResponses, r#"{"tools":[{"type":"namespace","tools":[{"type":"mcp"}]}]}"#),
+            (Anthropic, r#"{"messages":[{"role":"user","content":[{"type":"image"}]}]}"#),
+            (Anthropic, r#"{"messages":"x"}"#),
+            (Anthropic, r#"{"output_config":{"effort":"low","other":1}}"#),
+            (Anthropic, r#"{"context_management":{"edits":{"type":"clear_x"}}}"#),
+            (Anthropic, r#"{"context_management":{"edits":[{"kind":"clear_x"}]}}"#),
+            (Gemini, r#"{"generationConfig":{"speechConfig":{}}}"#),
+            (Gemini, r#"{"generationConfig":{"routingConfig":{"autoMode":{}}}}"#),
+            (Gemini, r#"{"generation_config":{"candidate_count":2,"candidateCount":2}}"#),
+            (BedrockConverse, r#"{"guardrailConfig":{"guardrailIdentifier":"g"}}"#),
+            (BedrockConverse, r#"{"serviceTier":{"type":"default","other":"priority"}}"#),
+            (Ollama, r#"{"messages":[{"role":"user","content":"x","images":["iVBO"]}]}"#),
+            (CohereV2, r#"{"connectors":[{"id":"web-search"}]}"#),
         ] {
             assert!(unbounded(shape, &Fields::of(body).unwrap()).is_some(), "{shape:?} {body}");
         }
@@ -328,7 +592,7 @@ mod tests {
             ),
             (
                 OpenAiChat,
-                r#"{"N_shots":1,"audio":null,"models":[],"use_beam_search":false,"max_tokens":-1}"#,
+                r#"{"N_shots":null,"audio":null,"models":[],"use_beam_search":false,"max_tokens":-1}"#,
             ),
             (
                 OpenAiResponses,
@@ -347,6 +611,12 @@ mod tests {
                 r#"{"inferenceConfig":{"maxTokens":9},"serviceTier":{"type":"default"},"additionalModelRequestFields":{"top_k":4}}"#,
             ),
             (Ollama, r#"{"options":{"num_predict":-1,"temperature":0}}"#),
+            (
+                Gemini,
+                r#"{"generation_config":{"top_p":1,"max_output_tokens":9},"system_instruction":{"parts":[{"text":"x"}]}}"#,
+            ),
+            (OpenAiResponses, r#"{"input":"x","instructions":"y","background":true}"#),
+            (CohereV2, r#"{"documents":["text"],"max_tokens":9,"thinking":{"token_budget":4}}"#),
         ] {
             assert_eq!(unbounded(shape, &Fields::of(body).unwrap()), None, "{shape:?} {body}");
         }

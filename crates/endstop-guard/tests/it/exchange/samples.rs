@@ -362,3 +362,27 @@ fn known_clients_and_keys_are_recognised() {
     let keys = [1, 2].map(|at| facts("claude-bedrock", at).key.unwrap());
     assert_eq!(keys[0], keys[1]);
 }
+
+/// Real clients send nothing that a strict ceiling refuses; codex is started without the search of its provider.
+#[test]
+fn bodies_of_real_clients_have_a_bound() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata");
+    let text = std::fs::read_to_string(folder.join("bodies.json")).unwrap();
+    let clients: Vec<Value> = serde_json::from_str(&text).unwrap();
+    assert!(clients.len() > 15);
+    for client in clients {
+        for sent in client["requests"].as_array().unwrap() {
+            let route = route("POST", sent["path"].as_str().unwrap()).unwrap();
+            let body = sent["body"].to_string();
+            let request = Request::read(&route, body.as_bytes()).unwrap();
+            assert_eq!(request.unbounded(), None, "{}: {body}", client["client"]);
+        }
+    }
+    for (name, _) in RECORDED {
+        for one in recorded(name) {
+            let (Call::Model { .. }, Some(body)) = (one.route.call, one.body) else { continue };
+            let request = Request::read(&one.route, &body).unwrap();
+            assert_eq!(request.unbounded(), None, "{name}");
+        }
+    }
+}
