@@ -157,6 +157,8 @@ impl UpstreamMap {
             return upstream.url(base, rest, query);
         }
         let default = match format {
+            // Claude Code has paths of its own, which have no version.
+            _ if rest.starts_with("/api/") => "",
             Some(WireFormat::Anthropic | WireFormat::CohereV1) => "/v1",
             Some(WireFormat::Gemini) => "/v1beta",
             Some(WireFormat::CohereV2) => "/v2",

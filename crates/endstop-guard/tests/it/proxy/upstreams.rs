@@ -35,6 +35,13 @@ fn version_is_used_once() {
     for (format, base, path, expected) in [
         (Some(Anthropic), "https://a", "/v1/messages", "https://a/v1/messages"),
         (Some(Anthropic), "https://a/", "/messages", "https://a/v1/messages"),
+        (Some(Anthropic), "https://a", "/api/hello", "https://a/api/hello"),
+        (
+            Some(Anthropic),
+            "https://a/x",
+            "/api/event_logging/batch",
+            "https://a/x/api/event_logging/batch",
+        ),
         (Some(Anthropic), "https://a/v1", "/v1/messages", "https://a/v1/messages"),
         (Some(Anthropic), "https://a/v1/", "/messages", "https://a/v1/messages"),
         (Some(Anthropic), "https://a/gate", "/v1/messages", "https://a/gate/v1/messages"),
