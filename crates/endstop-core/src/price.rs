@@ -184,21 +184,31 @@ impl Price {
         let base = Price { long_prompts: LongPrompts::default(), ..*self };
         let reached = self.long_prompts.iter().filter(|long| long.above < tokens);
         // The highest of each rate, because a threshold may raise one rate and lower another.
-        reached.map(|long| self.of_long(long)).fold(base, |high, long| {
-            let cached = |price: &Price| price.cached_input.unwrap_or(price.input);
-            let written = |price: &Price| price.cache_write.unwrap_or(price.input);
-            let own = |field: fn(&Price) -> Option<NanoUsd>, of: fn(&Price) -> NanoUsd| {
-                field(&high).or(field(&long)).map(|_| of(&high).max(of(&long)))
-            };
-            Price {
-                input: high.input.max(long.input),
-                output: high.output.max(long.output),
-                cached_input: own(|price| price.cached_input, cached),
-                cache_write: own(|price| price.cache_write, written),
-                cache_write_1h: own(|price| price.cache_write_1h, Price::hour_write),
-                long_prompts: LongPrompts::default(),
-            }
-        })
+        reached.map(|long| self.of_long(long)).fold(base, |high, long| high.highest_rates(&long))
+    }
+
+    /// Returns the higher rate of two prices for each kind of token, without thresholds.
+    ///
+    /// ```
+    /// use endstop_core::Price;
+    /// let (one, other) = (Price::usd_per_million_tokens(3.0, 8.0), Price::usd_per_million_tokens(1.0, 9.0));
+    /// assert_eq!(one.highest_rates(&other), Price::usd_per_million_tokens(3.0, 9.0));
+    /// ```
+    #[must_use]
+    pub fn highest_rates(&self, other: &Price) -> Price {
+        let cached = |price: &Price| price.cached_input.unwrap_or(price.input);
+        let written = |price: &Price| price.cache_write.unwrap_or(price.input);
+        let own = |field: fn(&Price) -> Option<NanoUsd>, of: fn(&Price) -> NanoUsd| {
+            field(self).or(field(other)).map(|_| of(self).max(of(other)))
+        };
+        Price {
+            input: self.input.max(other.input),
+            output: self.output.max(other.output),
+            cached_input: own(|price| price.cached_input, cached),
+            cache_write: own(|price| price.cache_write, written),
+            cache_write_1h: own(|price| price.cache_write_1h, Price::hour_write),
+            long_prompts: LongPrompts::default(),
+        }
     }
 
     /// The price beyond a threshold. Writes for an hour are priced by the rule of

@@ -107,6 +107,9 @@ pub struct Recognised {
     pub call: Call,
     /// The model, if the path names it, decoded; at most 256 characters.
     pub model: Option<String>,
+    /// The model that the path names before the words of the call, folded to lower case: a deployment of Azure, or a
+    /// model of a server with a path for each. The body may name another one.
+    pub deployment: Option<String>,
     /// The id of a [stored](Call::Stored) response.
     pub id: Option<String>,
     /// `true` if the path is spelt differently from the row that it matches, and that row costs.
@@ -115,10 +118,11 @@ pub struct Recognised {
 
 impl fmt::Debug for Recognised {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Recognised { call, model, id, is_respelt } = self;
+        let Recognised { call, model, deployment, id, is_respelt } = self;
         f.debug_struct("Recognised")
             .field("call", call)
             .field("model", model)
+            .field("deployment", deployment)
             .field("has_id", &id.is_some())
             .field("is_respelt", is_respelt)
             .finish()
@@ -127,7 +131,7 @@ impl fmt::Debug for Recognised {
 
 impl Recognised {
     fn other() -> Recognised {
-        Recognised { call: Call::Other, model: None, id: None, is_respelt: false }
+        Recognised { call: Call::Other, model: None, deployment: None, id: None, is_respelt: false }
     }
 
     /// The format of the response, if this is a model call.
@@ -338,9 +342,28 @@ pub fn recognise(method: &str, target: &str) -> Recognised {
         (Some(row), _) => {
             Recognised { call: sent_as(row.2, query), is_respelt: true, ..Recognised::other() }
         }
-        (None, Some((row, found))) => Recognised { call: sent_as(row.2, query), ..found },
+        (None, Some((row, found))) => {
+            let before = raw.get(row.1.split('/').count()..).unwrap_or_default();
+            let deployment = deployment(before).filter(|_| row.2.costs());
+            Recognised { call: sent_as(row.2, query), deployment, ..found }
+        }
         (None, None) => Recognised::other(),
     }
+}
+
+/// Segments before the name of a model, in paths that name one before the words of the call.
+const BEFORE_MODELS: &[&str] = &["deployments", "engines", "models"];
+
+/// Returns the model that these segments name. They are in reverse order.
+fn deployment(before: &[&str]) -> Option<String> {
+    let path: Vec<&str> = before.iter().rev().copied().collect();
+    let mut words = folded(&decoded(&path.join("/"))).into_iter().rev().peekable();
+    while let Some(word) = words.next() {
+        if words.peek().is_some_and(|marker| BEFORE_MODELS.contains(&marker.as_str())) {
+            return Some(word.chars().take(LONGEST_NAME).collect());
+        }
+    }
+    None
 }
 
 /// Returns the first row that a server may take a folded path for.
@@ -583,6 +606,30 @@ mod tests {
             assert!(matches!(found.call, Call::Model { .. }), "{target}: {found:?}");
             assert!(!found.is_respelt, "{target}");
             assert_eq!(found.model.as_deref(), model, "{target}");
+        }
+    }
+
+    #[test]
+    fn deployments_are_named() {
+        for (target, expected) in [
+            ("/openai/deployments/o1-pro/chat/completions?api-version=1", Some("o1-pro")),
+            ("/openai/deployments/My%20GPT/chat/completions", Some("my gpt")),
+            ("/OpenAI/Deployments/O1-Pro/chat/completions", Some("o1-pro")),
+            ("/openai/%64eployments/o1-pro/chat/completions", Some("o1-pro")),
+            ("/openai/deployments%2Fo1-pro/chat/completions", Some("o1-pro")),
+            ("/openai/deployments//o1-pro/extensions/chat/completions", Some("o1-pro")),
+            ("/openai/deployments/d/embeddings", Some("d")),
+            ("/v1/engines/davinci/chat/completions", Some("davinci")),
+            ("/models/tiny/v1/chat/completions", Some("tiny")),
+            ("/deployments/a/models/b/v1/messages", Some("b")),
+            ("/models/chat/completions", None),
+            ("/openai/v1/chat/completions", None),
+            ("/v1/responses", None),
+            ("/v1beta/models/m:generateContent", None),
+            ("/openai/deployments/d/files", None),
+        ] {
+            let found = recognise("POST", target);
+            assert_eq!(found.deployment.as_deref(), expected, "{target}");
         }
     }
 

@@ -23,6 +23,8 @@ pub struct Route {
     pub call: Call,
     /// The model, if the path names it.
     pub model: Option<String>,
+    /// Another model that the path names, such as a deployment of Azure.
+    pub deployment: Option<String>,
     /// The id of a response that the provider stores, if the path names it.
     pub stored: Option<String>,
     /// `true` if the path is another spelling of one that costs.
@@ -96,9 +98,9 @@ pub fn route(method: &str, target: &str) -> Result<Route, RouteError> {
         return Err(RouteError::Traversal);
     }
     let found = recognise(method, &target);
-    let endstop_wire::route::Recognised { call, model, id: stored, is_respelt } = found;
+    let endstop_wire::route::Recognised { call, model, deployment, id: stored, is_respelt } = found;
     let costs_posted = call.costs() || recognise("POST", &target).call.costs();
-    Ok(Route { run, target, call, model, stored, is_respelt, costs_posted })
+    Ok(Route { run, target, call, model, deployment, stored, is_respelt, costs_posted })
 }
 
 fn split_run(target: &str) -> Result<(Option<RunName>, String), RouteError> {

@@ -4,7 +4,7 @@ use super::answers::to_proxy;
 use super::call::{CallFacts, Place, Ticket, lock_call};
 use super::calls::Admitted;
 use super::event::GuardEvent;
-use super::gate::{Gate, lock};
+use super::gate::{CallPrice, Gate, lock};
 use super::guarded::Guarded;
 use super::observer::{CallObserver, NOT_SENT};
 use super::passing::{NAMED_LIKE_KEY, checked, has_other_charset, is_credential};
@@ -138,7 +138,8 @@ impl Gate {
             Ok(signed) => signed,
             Err(error) => return self.refuse(head, &error),
         };
-        let (price, catalogue) = self.price(request, url.host());
+        let CallPrice { price, info: catalogue, other_unknown } =
+            self.price(request, url.host(), placed.prompt_bytes);
         if is_credential(head, placed.seat.run.id()) {
             return self.refuse(head, NAMED_LIKE_KEY);
         }
@@ -189,7 +190,7 @@ impl Gate {
             placed.prompt_bytes = placed.prompt_bytes.saturating_mul(8) / 5;
         }
         if let Some((cause, reason)) =
-            objection(head, &guarded, request, &placed, (price, self.only.is_some()))
+            objection(head, &guarded, request, &placed, (price, other_unknown, self.only.is_some()))
         {
             drop(guarded);
             return self.refuse_in(Some(&run), head, (cause, &reason), bad_request(&reason));
@@ -357,7 +358,7 @@ fn objection(
     run: &Guarded,
     request: &Request<'_>,
     placed: &Placed,
-    (price, is_only): (Option<Price>, bool),
+    (price, other_unknown, is_only): (Option<Price>, Option<String>, bool),
 ) -> Option<(Cause, String)> {
     if run.outcome().is_some() {
         return None;
@@ -370,6 +371,9 @@ fn objection(
     }
     if !run.is_strict() {
         return None;
+    }
+    if let Some(model) = other_unknown.filter(|_| run.needs_price()) {
+        return Some((Cause::UnknownPrice, no_price(Some(&model), is_only)));
     }
     let unbounded: String = if !placed.prompt_known {
         "the request continues a response that guard has not seen, so its size is not known".into()

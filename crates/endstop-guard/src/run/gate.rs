@@ -154,19 +154,42 @@ impl Gate {
         handle
     }
 
-    /// Returns the price of a call, and its source if that is the catalogue.
+    /// Returns the price of a call. If it names two models, that is the higher one.
     pub(super) fn price(
         &self,
         request: &Request<'_>,
         host: Option<&str>,
-    ) -> (Option<Price>, Option<ModelInfo>) {
+        prompt_bytes: u64,
+    ) -> CallPrice {
         if let Some(price) = self.settings().price {
-            return (Some(price), None);
+            return CallPrice { price: Some(price), ..CallPrice::default() };
         }
-        let model = request.model.as_deref();
-        let info = model.and_then(|model| price_of(request.format, host, model));
-        (info.as_ref().map(|info| info.price), info)
+        let look = |model: &String| price_of(request.format, host, model);
+        let info = request.model.as_ref().and_then(look);
+        let mut found =
+            CallPrice { price: info.as_ref().map(|info| info.price), info, other_unknown: None };
+        if let Some(name) = &request.other_model {
+            match look(name) {
+                Some(other) => {
+                    let rates = other.price.up_to_prompt(prompt_bytes);
+                    let own = found.price.map(|own| own.up_to_prompt(prompt_bytes));
+                    found.price = own.map(|own| own.highest_rates(&rates));
+                }
+                None => found.other_unknown = Some(name.clone()),
+            }
+        }
+        found
     }
+}
+
+/// The price of a call.
+#[derive(Default)]
+pub(super) struct CallPrice {
+    pub(super) price: Option<Price>,
+    /// The model that is asked for, if the price is that of the catalogue.
+    pub(super) info: Option<ModelInfo>,
+    /// The other model that the call names, if its price is not known.
+    pub(super) other_unknown: Option<String>,
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -51,6 +51,8 @@ pub struct Request<'a> {
     pub delivery: Delivery,
     /// The model, if the body or the path names it.
     pub model: Option<String>,
+    /// Another model that the call names: its path and its body can differ.
+    pub other_model: Option<String>,
     /// The output cap that the client asks for, in tokens.
     pub output_cap: Option<u64>,
     /// The number of answers that the client asks for; each may use the whole output cap.
@@ -124,12 +126,25 @@ impl<'a> Request<'a> {
             }
             model
         };
+        let structured = top.structured();
+        let (model, other) = match (&route.model, top.model.map(short)) {
+            (Some(in_path), named) => (Some(in_path.clone()), named),
+            (None, Some(named)) => (Some(named), route.deployment.clone()),
+            (None, None) => (route.deployment.clone(), None),
+        };
+        let is_same = |name: &String| {
+            // Google's bodies have the collection in the name.
+            let name = name.strip_prefix("models/").unwrap_or(name);
+            model.as_ref().is_some_and(|model| model.eq_ignore_ascii_case(name))
+        };
+        let other_model = other.filter(|name| !is_same(name));
         Ok(Request {
             format,
             shape,
             delivery,
-            structured: top.structured(),
-            model: route.model.clone().or(top.model.map(short)),
+            structured,
+            model,
+            other_model,
             output_cap: top.output_cap,
             choices: top.choices.unwrap_or(1).max(1),
             thinking: top.thinking,

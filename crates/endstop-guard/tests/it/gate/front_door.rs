@@ -353,6 +353,62 @@ fn bodies_that_servers_read_otherwise_are_refused() {
     });
 }
 
+/// A path can name another model than the body: a deployment of Azure. The higher price is reserved, and under a strict
+/// ceiling both must be known.
+#[test]
+fn deployment_in_the_path_may_be_dearer() {
+    run(async {
+        let strict = Settings { price: None, cap_output: true, ..limited(usd(1.0)) };
+        let ask =
+            |model: &str| json!({"model": model, "messages": [{"role": "user", "content": "x"}]});
+        let azure = |name: &str| format!("/run/a/openai/deployments/{name}/chat/completions");
+        for (path, body, dear) in [
+            (azure("o1-pro"), ask("gpt-4.1-nano"), true),
+            (azure("O1-Pro"), ask("gpt-4.1-nano"), true),
+            (azure("%6f1-pro"), ask("gpt-4.1-nano"), true),
+            (azure("gpt-4.1-nano"), ask("o1-pro"), true),
+            (azure("o1-pro"), json!({"messages": []}), true),
+            (azure("gpt-4.1-nano"), ask("gpt-4.1-nano"), false),
+            (azure("gpt-4.1-nano"), ask("GPT-4.1-nano"), false),
+            ("/run/a/v1/chat/completions".to_owned(), ask("gpt-4.1-nano"), false),
+        ] {
+            let (guard, server) = guarded(strict.clone()).await;
+            server.lock().expect("a lock").honours_caps = true;
+            let (status, answer) = call(guard.address, &json_to(&path, &body)).await;
+            assert_eq!(status, 200, "{path} {answer:?}");
+            let sent = server.lock().expect("a lock").asked[0].2.clone();
+            let caps = ["max_tokens", "max_completion_tokens"];
+            let cap = caps.iter().find_map(|name| sent[*name].as_u64()).expect("a cap");
+            // $1 buys 1,667 tokens of o1-pro, and 2.5 million of gpt-4.1-nano.
+            assert_eq!(cap < 1_667, dear, "{path} {body} {cap}");
+        }
+        let (guard, server) = guarded(strict.clone()).await;
+        for (path, body) in [
+            (azure("prod"), ask("gpt-4.1-nano")),
+            (azure("gpt-4.1-nano"), ask("prod")),
+            (azure("prod"), json!({"messages": []})),
+            (
+                "/run/a/v1beta/models/gemini-2.5-flash:generateContent".to_owned(),
+                json!({"model": "models/prod", "contents": []}),
+            ),
+        ] {
+            let (status, answer) = call(guard.address, &json_to(&path, &body)).await;
+            let answer = answer.expect("a body");
+            assert!(status == 400 && answer.contains("prod`"), "{path} {answer}");
+        }
+        assert_eq!(asked(&server), 0);
+        // A price for all models, or no strict ceiling: the body's model counts if the other one is not known.
+        for settings in [
+            Settings { price: Some(price()), ..strict.clone() },
+            Settings { cap_output: false, ..strict },
+        ] {
+            let (guard, _) = guarded(settings).await;
+            let body = ask("gpt-4.1-nano");
+            assert_eq!(call(guard.address, &json_to(&azure("prod"), &body)).await.0, 200);
+        }
+    });
+}
+
 /// The response decides whether a call works on in the background, whatever the request seems to be.
 #[test]
 fn queued_response_is_held_whatever_the_request_said() {
