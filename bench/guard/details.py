@@ -97,7 +97,7 @@ def claude_schema_stop(lab, folders, endstop):
     return result.ending == "error_max_turns" and made.get("final_texts") == 0 and made.get("refusals", 9) <= 2, seen(result)
 
 
-@check("Claude Code", "compaction does not count as a turn")
+@check("Claude Code", "compaction is not a part of the conversation")
 def claude_compaction(lab, folders, endstop):
     lab = Lab(lab, folders, endstop, "Claude Code", "compaction")
     # The client's window is larger than any prompt of this provider, so it is told a smaller one.
@@ -109,8 +109,8 @@ def claude_compaction(lab, folders, endstop):
     restarted = any("session is being continued" in text for text in texts)
     if not restarted:
         return False, f"not shown: the client did not compact; {seen(result)}"
-    # The history restarts after the summary, in the same conversation.
-    good = summaries >= 1 and turns == len(texts) - summaries and agent(result).get("threads") == 1
+    # The history restarts after the summary, in the same conversation. The summary offers tools, so it counts.
+    good = summaries >= 1 and turns == len(texts) and agent(result).get("threads") == 1
     return good and result.ending == "stop", f"{turns} turns, {summaries} summaries; {seen(result)}"
 
 

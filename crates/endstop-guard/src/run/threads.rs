@@ -126,15 +126,15 @@ impl Guarded {
     pub(super) fn judged(&self, place: &Place, facts: &CallFacts) -> Judged {
         match place {
             Place::Thread(_) => Judged::Conversation,
-            Place::Auxiliary(_)
-                if self.lead.is_some()
-                    || facts.is_known_agent
-                    || facts.is_metered
-                    || facts.kind == Kind::Compaction =>
-            {
-                Judged::Call
-            }
-            Place::Parallel(_) | Place::Auxiliary(_) => Judged::Turn,
+            Place::Auxiliary(_) => match facts.kind {
+                Kind::Compaction { offers_tools } if offers_tools => Judged::Turn,
+                Kind::Compaction { .. } => Judged::Call,
+                _ if self.lead.is_some() || facts.is_known_agent || facts.is_metered => {
+                    Judged::Call
+                }
+                _ => Judged::Turn,
+            },
+            Place::Parallel(_) => Judged::Turn,
         }
     }
 

@@ -22,6 +22,7 @@ const TYPES: &[&str] = &[
     "compaction",
     "compaction_summary",
     "context_compaction",
+    "compaction_trigger",
     // Calls of tools that the client runs, and their results.
     "function",
     "tool_use",
@@ -206,6 +207,7 @@ mod tests {
             json!({"type": "function_call", "arguments": "{\"type\":\"image\"}", "call_id": "c"}),
             json!({"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}),
             json!({"text": "video"}),
+            json!({"type": "compaction_trigger"}),
             json!({"functionCall": {"name": "f", "args": {"inlineData": 1}}}),
             json!({"functionResponse": {"name": "f", "response": {"image": "x"}}}),
             json!({"toolResult": {"toolUseId": "t", "content": [{"json": {"image": {}}}]}}),

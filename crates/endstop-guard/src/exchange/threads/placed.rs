@@ -13,12 +13,16 @@ pub enum Kind {
     Sub,
     /// A call without tools: a title, a router, a lookup. It costs, and is not a turn.
     Auxiliary,
-    /// The summary of a history that became too long. It costs, and is not a turn.
-    Compaction,
+    /// The summary of a history that became too long. It is not a part of the conversation.
+    Compaction {
+        /// `true` if it offers tools. Nothing then distinguishes it from a turn but what its client says, so
+        /// it counts as one.
+        offers_tools: bool,
+    },
 }
 
 impl Kind {
-    /// `true` if the call is a turn.
+    /// `true` if the call is a turn of a conversation.
     pub fn is_turn(self) -> bool {
         matches!(self, Kind::Main | Kind::Sub)
     }
@@ -30,7 +34,7 @@ impl Kind {
 pub enum Attempt {
     /// A new request.
     First,
-    /// The same bytes again: an attempt of the same turn.
+    /// The same bytes again before an answer: an attempt of the same turn.
     Repeat,
     /// The same history after a failure, with other parameters: an attempt of the same turn. Claude
     /// Code leaves out features after a status of 400.

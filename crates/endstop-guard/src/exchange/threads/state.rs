@@ -77,8 +77,6 @@ pub(super) struct Sent {
     pub(super) last: Option<Last>,
     /// `true` if the request has only what is new, and continues a response by id.
     pub(super) chained: bool,
-    /// `true` if each answer to the same bytes continues the conversation, because the provider stores it.
-    pub(super) grows: bool,
 }
 
 impl ThreadState {
@@ -138,8 +136,8 @@ impl ThreadState {
     /// Compares a request without new results with the previous one.
     pub(super) fn attempt(&self, sent: Sent) -> Attempt {
         let last = |last: Option<Last>| last.map(|last| last.content);
-        let is_answered = self.phase == Phase::Answered && sent.grows;
-        if self.body == Some(sent.body) && !is_answered {
+        // The provider bills each answer, so the same bytes after an answer are the next turn.
+        if self.body == Some(sent.body) && self.phase != Phase::Answered {
             Attempt::Repeat
         } else if self.phase == Phase::Failed
             && self.count == sent.count

@@ -111,7 +111,7 @@ impl Threads {
         let known = self.known_run(facts, route, &signs)?;
         // A summary of codex has no tools either, so its own sign is checked first.
         let kind = if signs.compaction || route.is_compaction() || asks_for_summary(request) {
-            Kind::Compaction
+            Kind::Compaction { offers_tools: !request.tools.is_empty() }
         } else if request.tools.is_empty()
             && !self.continues_turn(facts, known.as_ref(), &signs, request)
         {
@@ -443,7 +443,6 @@ fn sent_of(salt: &Salt, state: &ThreadState, (request, marks): (&Request<'_>, &M
         last,
         // A continued request has only new messages, so its count does not show the length of the history.
         chained: request.continues(),
-        grows: request.continues() && request.previous_response.is_none(),
     }
 }
 

@@ -102,6 +102,15 @@ fn equal_body_is_retry() {
     assert_eq!((three.attempt, three.turn, three.results.len()), (Attempt::First, 2, 1));
     let four = table.place(CHAT, &[KEY], &next);
     assert_eq!((four.attempt, four.turn, four.results.len()), (Attempt::Repeat, 2, 0));
+    table.0.failed(&four.seat, four.kind);
+    let five = table.place(CHAT, &[KEY], &next);
+    assert_eq!((five.attempt, five.turn), (Attempt::Repeat, 2));
+    // An answer was billed, so the same bytes are the next turn.
+    for (turn, calls) in [(3, &[("c2", "bash", "{}")][..]), (4, &[]), (5, &[])] {
+        table.answer(&five, calls);
+        let again = table.place(CHAT, &[KEY], &next);
+        assert_eq!((again.attempt, again.turn), (Attempt::First, turn));
+    }
 }
 
 #[test]
@@ -358,8 +367,10 @@ fn sub_agents_have_parents() {
 }
 
 #[test]
-fn summaries_are_no_turns() {
+fn summaries_are_not_in_the_conversation() {
     let mut table = Table::new();
+    let with_tools = Kind::Compaction { offers_tools: true };
+    let without = Kind::Compaction { offers_tools: false };
     let session = [("x-session-id", "s1")];
     let main = table.place(CHAT, &session, &chat(&json!([user("Fix."), user("Now."), user("!")])));
     let prompts = [
@@ -371,7 +382,7 @@ fn summaries_are_no_turns() {
     ];
     for prompt in prompts {
         let placed = table.place(CHAT, &session, &chat(&json!([user("Fix."), user(prompt)])));
-        assert_eq!((placed.kind, placed.turn), (Kind::Compaction, 0), "{prompt}");
+        assert_eq!((placed.kind, placed.turn), (with_tools, 0), "{prompt}");
         assert_eq!(placed.seat, main.seat);
         // Long, and without tools.
         for space in [1, 1000, 2000] {
@@ -379,7 +390,7 @@ fn summaries_are_no_turns() {
             let long = format!("{}{prompt} {history}", "\n".repeat(space));
             let body = json!({"model": "m", "messages": [user(&long)]});
             let placed = table.place(CHAT, &session, &body);
-            assert_eq!(placed.kind, Kind::Compaction, "{space}: {prompt}");
+            assert_eq!(placed.kind, without, "{space}: {prompt}");
         }
     }
     let quoted = chat(&json!([user("Fix."), user(&format!("Explain: {}", prompts[0]))]));
@@ -391,7 +402,7 @@ fn summaries_are_no_turns() {
         ("x-codex-turn-metadata", r#"{"request_kind":"compaction"}"#),
     ];
     let placed = table.place(CHAT, &metadata, &chat(&json!([user("Fix.")])));
-    assert_eq!(placed.kind, Kind::Compaction);
+    assert_eq!(placed.kind, with_tools);
 }
 
 #[test]
@@ -534,6 +545,8 @@ fn moved_cache_mark_changes_no_turn() {
     // Another byte in the same length is another request.
     table.answer(&second, &[("c2", "bash", "{}")]);
     let mut third = json!([system("9:01"), plain, called("c1"), result("c1", "ok")]);
+    let third_call = table.place(CHAT, &session, &chat(&third));
+    assert_eq!(third_call.attempt, Attempt::First);
     assert_eq!(table.place(CHAT, &session, &chat(&third)).attempt, Attempt::Repeat);
     third[3]["content"] = json!("no");
     assert_eq!(table.place(CHAT, &session, &chat(&third)).attempt, Attempt::First);

@@ -54,7 +54,10 @@ const RECORDED: &[(&str, &[Step])] = &[
         "claude-compaction",
         &[
             Step("42344c47-0137-4436-974e-d8a57eb2dbe6 session - Main 1 First New 0", NONE),
-            Step("42344c47-0137-4436-974e-d8a57eb2dbe6 session - Compaction 0 First Grown 0", NONE),
+            Step(
+                "42344c47-0137-4436-974e-d8a57eb2dbe6 session - Compaction { offers_tools: true } 0 First Grown 0",
+                NONE,
+            ),
             Step("42344c47-0137-4436-974e-d8a57eb2dbe6 session - Main 2 First Rewritten 0", NONE),
         ],
     ),
@@ -96,7 +99,10 @@ const RECORDED: &[(&str, &[Step])] = &[
     (
         "codex-compaction",
         &[
-            Step("01a20260-1170-7c91-abb1-ee41301101df thread - Compaction 0 First Grown 0", NONE),
+            Step(
+                "01a20260-1170-7c91-abb1-ee41301101df thread - Compaction { offers_tools: false } 0 First Grown 0",
+                NONE,
+            ),
             Step("01a20260-1170-7c91-abb1-ee41301101df thread - Main 1 First New 0", NONE),
         ],
     ),
@@ -196,6 +202,7 @@ struct Recorded {
     route: Route,
     facts: ClientFacts,
     body: Option<Vec<u8>>,
+    has_failed: bool,
 }
 
 fn recorded(name: &str) -> Vec<Recorded> {
@@ -220,7 +227,8 @@ fn recorded(name: &str) -> Vec<Recorded> {
             }
             body.to_string().into_bytes()
         });
-        out.push(Recorded { route, facts, body });
+        let has_failed = request["status_answered"].as_u64().is_some_and(|status| status >= 400);
+        out.push(Recorded { route, facts, body, has_failed });
     }
     out
 }
@@ -286,7 +294,11 @@ fn recorded_calls_get_their_places() {
                 }
             }
             assert_eq!(found, *expected, "{name}, call {at}");
-            table.0.answered(&placed.seat, placed.kind, &turn(asked));
+            if call.has_failed {
+                table.0.failed(&placed.seat, placed.kind);
+            } else {
+                table.0.answered(&placed.seat, placed.kind, &turn(asked));
+            }
         }
     }
 }

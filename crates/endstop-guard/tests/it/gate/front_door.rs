@@ -353,6 +353,48 @@ fn bodies_that_servers_read_otherwise_are_refused() {
     });
 }
 
+/// What a client says about a call does not make it cheaper: with tools it counts, and so does each answer.
+#[test]
+fn calls_with_tools_and_answers_are_turns() {
+    run(async {
+        let sign = "x-codex-turn-metadata: {\"request_kind\":\"compaction\"}\r\n";
+        let input =
+            json!({"model": "m", "input": "x", "tools": [{"type": "function", "name": "bash"}]});
+        let prompt = json!({"model": "m", "max_tokens": 9, "tools": [{"name": "bash", "input_schema": {}}],
+            "messages": [{"role": "user", "content": "CRITICAL: Respond with TEXT ONLY. Do NOT call any tools."}]});
+        for (path, headers, body) in [
+            ("/v1/responses", sign, input.clone()),
+            ("/v1/responses/compact", "", input.clone()),
+            ("/v1/chat/completions", sign, chat()),
+            ("/v1/messages", "", prompt),
+            // Byte-equal repeats.
+            ("/v1/responses", "", input),
+            ("/v1/chat/completions", "", chat()),
+            (
+                "/v1/chat/completions",
+                "idempotency-key: 1\r\nx-stainless-retry-count: 3\r\n",
+                chat(),
+            ),
+        ] {
+            let limits = Limits { max_turns: Some(3), ..Limits::none() };
+            let (guard, server) = guarded(limited(limits)).await;
+            for _ in 0..12 {
+                let request = json_to(&format!("/run/a{path}"), &body);
+                let request = String::from_utf8(request).expect("text");
+                let request = request.replacen("\r\n", &format!("\r\n{headers}"), 1);
+                assert!(call(guard.address, request.as_bytes()).await.0 < 500);
+            }
+            assert_eq!(asked(&server), 3, "{path} {headers}");
+            let outcome = guard.run("a").expect("a run").outcome().expect("an end");
+            assert_eq!(
+                (outcome.termination, outcome.turns),
+                (Termination::ErrorMaxTurns, 3),
+                "{path} {headers}"
+            );
+        }
+    });
+}
+
 /// A path can name another model than the body: a deployment of Azure. The higher price is reserved, and under a strict
 /// ceiling both must be known.
 #[test]

@@ -63,14 +63,13 @@ fn token_is_not_forwarded() {
     run(async {
         let lab = Lab::start(FILE).await;
         let bearer = format!("Proxy-Authorization: Bearer {TOKEN}\r\n");
-        for token in [with(TOKEN), bearer] {
+        for (token, name) in [(with(TOKEN), "r1"), (bearer, "r2")] {
             let headers = format!(
-                "{token}authorization: Bearer provider-key\r\nx-endstop-run: r1\r\nx-endstop-profile: default\r\n"
+                "{token}authorization: Bearer provider-key\r\nx-endstop-run: {name}\r\nx-endstop-profile: default\r\n"
             );
             let (status, _) = lab.send("/v1/chat/completions", &headers, &super::chat(1)).await;
             let head = lab.heads.lock().unwrap().pop();
-            lab.standing.runs().iter().for_each(|(_, run)| assert_eq!(run.id(), "r1"));
-            // The second call repeats the first one's turn, and is its retry.
+            assert!(lab.standing.runs().iter().any(|(_, run)| run.id() == name));
             assert_eq!(status, 200);
             let head = head.unwrap().to_ascii_lowercase();
             assert!(head.contains("bearer provider-key"), "{head}");
