@@ -665,7 +665,7 @@ fn refusal_of_guard_is_the_reason_of_a_run_that_fails() {
     let image = [
         "── stopped: error_provider_rejected (fatal)",
         "why      guard refused a call; repeating it will not help",
-        "decided  caller `refused`: guard refused the last call: the request has an image",
+        "decided  caller `refused`: guard refused the last call: the request has `image_url` in `messages`",
         "--cap-output",
         "next     change what",
     ];
@@ -820,7 +820,7 @@ fn card_has_the_limits_that_held_at_the_end() {
 }
 
 #[test]
-fn refusal_after_an_answer_explains_a_failure_only() {
+fn refusal_after_an_answer_is_the_ending() {
     let server = answering(|request| Reply::turn(request, &Turn::text("done").usage(10, 5)));
     let strict = ["--max-budget-usd", "1", "--price", "in=1,out=1", "--cap-output"];
     let again = |status: u8| {
@@ -828,7 +828,7 @@ fn refusal_after_an_answer_explains_a_failure_only() {
         let rest = ONLY_CLIENT.join(" ");
         format!("; {CLIENT}={SHOWS} '{}' {rest}; exit {status}", client.display())
     };
-    with_card(&server, &strict, "x", &again(0)).exits(0).outcome_is("stop");
+    with_card(&server, &strict, "x", &again(0)).exits(0).outcome_is("error_provider_rejected");
     with_card(&server, &strict, "x", &again(4)).exits(4).outcome_is("error_provider_rejected");
 }
 

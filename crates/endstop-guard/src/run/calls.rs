@@ -76,7 +76,7 @@ impl Guarded {
             Asked::Go { call, output_cap } => {
                 self.counts.calls += 1;
                 self.counts.metered += u64::from(facts.is_metered);
-                if placed.kind.is_turn() {
+                if self.is_turn(&place, facts) {
                     self.rejected = None;
                 }
                 self.meter().called();

@@ -167,11 +167,13 @@ impl Gate {
         let place = place_of(&placed);
         let at = shared.now();
         let mut guarded = shared.lock();
+        let is_turn = guarded.is_turn(&place, &call);
         let is_unknown = !placed.prompt_known && guarded.is_counting();
         if let (true, Some(_)) = (is_unknown, &request.previous_response) {
             drop(guarded);
             let answer = unknown_response(request.shape, UNKNOWN);
-            return self.refuse_in(Some(&run), head, (Cause::Refused, UNKNOWN), answer);
+            let answer = (answer, is_turn);
+            return self.refuse_call(Some(&run), head, (Cause::Refused, UNKNOWN), answer);
         }
         // A conversation that the provider stores may fill the model's window.
         if is_unknown && !guarded.is_strict() {
@@ -193,7 +195,8 @@ impl Gate {
             objection(head, &guarded, request, &placed, (price, other_unknown, self.only.is_some()))
         {
             drop(guarded);
-            return self.refuse_in(Some(&run), head, (cause, &reason), bad_request(&reason));
+            let answer = (bad_request(&reason), is_turn);
+            return self.refuse_call(Some(&run), head, (cause, &reason), answer);
         }
         let guest_call = guest_call(request, &mut placed, price);
         match guarded.admit(at, placed, guest_call, &call, (head, decoded)) {
@@ -328,9 +331,10 @@ const UNKNOWN_LENGTH: &str = "the provider stores this conversation, whose lengt
      reserved as if it filled the model's context window";
 /// Refuses a call that was admitted, and ends it in its run.
 fn not_sent(shared: &Arc<Shared>, ticket: Ticket, call: Arc<CallFacts>, error: &str) -> Decision {
+    let is_turn = shared.lock().is_turn(&ticket.place, &call);
     let observer = CallObserver::new(Arc::clone(shared), ticket, call);
     Box::new(observer).end(End::NoResponse { error: format!("{NOT_SENT}: {error}"), sent: false });
-    shared.lock().rejects(Cause::Refused, error);
+    shared.lock().rejects(Cause::Refused, error, is_turn);
     Decision::Answer(to_proxy(bad_request(error)))
 }
 

@@ -8,7 +8,7 @@
 //! ```
 
 use super::call::Place;
-use super::guarded::Guarded;
+use super::guarded::{Guarded, Rejected};
 use super::settings::Settings;
 use super::thread::{Judged, Last, Step, Thread};
 use crate::proxy::Stop;
@@ -195,7 +195,10 @@ impl Guarded {
     fn own_ending(&self, end: &ProgramEnd<'_>) -> Option<NestedEnding> {
         let decides = self.deciding();
         let has_answer = decides.and_then(Thread::provisional).is_some_and(Termination::is_success);
-        if let Some((decision, reason)) = self.rejected.as_ref().filter(|_| !(end.ok && has_answer))
+        // The program may do without a title, but its last turn is what it ended with, whatever its status is.
+        let rejected = self.rejected.as_ref();
+        if let Some(Rejected { decision, reason, .. }) =
+            rejected.filter(|last| last.is_turn || !(end.ok && has_answer))
         {
             return Some(if *decision == Decision::UnknownPrice {
                 let termination = Termination::ErrorMaxBudgetUsd;

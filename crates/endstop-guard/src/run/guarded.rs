@@ -95,6 +95,14 @@ pub(super) struct Told {
     pub(super) is_told: bool,
 }
 
+/// A call that guard has refused itself.
+pub(super) struct Rejected {
+    pub(super) decision: Decision,
+    pub(super) reason: String,
+    /// `true` if the call would have been a turn, so that its refusal may be the end of the program's work.
+    pub(super) is_turn: bool,
+}
+
 /// The state of a run. The owner holds a lock, so no method waits.
 pub(super) struct Guarded {
     pub(super) key: RunKey,
@@ -125,8 +133,8 @@ pub(super) struct Guarded {
     pub(super) outcome: Option<Arc<Outcome>>,
     /// `true` if a call had the key of a subscription.
     pub(super) is_subscription: bool,
-    /// The reason why guard refused a call, if no turn was admitted since.
-    pub(super) rejected: Option<(Decision, String)>,
+    /// The call that guard refused last, if no turn was admitted since.
+    pub(super) rejected: Option<Rejected>,
     /// The conversations of the ended run.
     pub(super) told: HashMap<Place, Told>,
     /// Rules that fired in other conversations than the lead.
@@ -365,9 +373,12 @@ impl Guarded {
     }
 
     /// Notes that guard has refused a call of the run itself.
-    pub(super) fn rejects(&mut self, decision: Decision, reason: &str) {
+    pub(super) fn rejects(&mut self, decision: Decision, reason: &str, is_turn: bool) {
         self.counts.rejected += 1;
-        self.rejected = Some((decision, reason.to_owned()));
+        // A title that is refused later does not hide a refused turn.
+        if is_turn || !self.rejected.as_ref().is_some_and(|before| before.is_turn) {
+            self.rejected = Some(Rejected { decision, reason: reason.to_owned(), is_turn });
+        }
     }
 
     /// The secrets of the run, also those in its requests so far.

@@ -8,7 +8,7 @@ use super::runs::RunHandle;
 use super::settings::Settings;
 use crate::clients::AwsKeys;
 use crate::exchange::answer::{Answer, bad_request};
-use crate::exchange::{ClientFacts, Route as Line, RunKey, owner, route};
+use crate::exchange::{Call, ClientFacts, Route as Line, RunKey, owner, route};
 use crate::proxy::{Decision, End, Forward, RequestHead, ResponseObserver};
 use bytes::Bytes;
 use endstop_core::Decision as Cause;
@@ -120,19 +120,31 @@ impl Gate {
         self.refuse_in(run.as_ref(), head, (Cause::Refused, reason), bad_request(reason))
     }
 
-    /// Refuses a request of a run with this answer.
+    /// Refuses a request of a run with this answer. A model call counts as a turn.
     pub(super) fn refuse_in(
         &self,
         run: Option<&RunHandle>,
         head: &RequestHead,
-        (cause, reason): (Cause, &str),
+        why: (Cause, &str),
         answer: Answer,
     ) -> Decision {
         let target = head.target.path_and_query().map_or("/", |target| target.as_str());
-        let is_call = route(head.method.as_str(), target).is_ok_and(|line| line.call.costs());
+        let call = route(head.method.as_str(), target).map_or(Call::Other, |line| line.call);
+        let is_turn = matches!(call, Call::Model { .. });
+        self.refuse_call(run.filter(|_| call.costs()), head, why, (answer, is_turn))
+    }
+
+    /// Refuses a call of a run with this answer.
+    pub(super) fn refuse_call(
+        &self,
+        run: Option<&RunHandle>,
+        head: &RequestHead,
+        (cause, reason): (Cause, &str),
+        (answer, is_turn): (Answer, bool),
+    ) -> Decision {
         let reason = head.redact(reason);
-        if let Some(run) = run.filter(|_| is_call) {
-            run.0.lock().rejects(cause, &reason);
+        if let Some(run) = run {
+            run.0.lock().rejects(cause, &reason, is_turn);
             run.0.changed();
         }
         self.settings().meter.refused();

@@ -138,6 +138,11 @@ impl Guarded {
         }
     }
 
+    /// `true` if a call at this place is a turn.
+    pub(super) fn is_turn(&self, place: &Place, facts: &CallFacts) -> bool {
+        self.judged(place, facts) != Judged::Call
+    }
+
     /// Ends every thread but the lead and keeps what calls after the end need.
     pub(super) fn end_threads(&mut self, at: Duration, detail: &str) {
         let places: Vec<Place> = self.threads.keys().cloned().collect();

@@ -10,6 +10,7 @@ use endstop_guard::proxy::{
     Decision, Gatekeeper as _, RequestBody, RequestHead, Upstream, UpstreamMap,
 };
 use endstop_guard::run::{Gate, OtherCalls, Settings, warn_if_quiet};
+use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -251,6 +252,60 @@ fn strict_ceiling_refuses_media() {
         assert!(status == 400 && body.expect("a body").contains("an image or a file"));
         assert_eq!(bills.of("i").calls, 0);
         assert_eq!(call(guard.address, &title("i")).await.0, 200);
+    });
+}
+
+/// A refused turn is the end of the program's work, whatever its exit status is; a refused title is not.
+#[test]
+fn refused_last_turn_is_the_ending() {
+    run(async {
+        let limits = Limits { max_budget_usd: Some(5.0), ..Limits::default() };
+        let settings = Settings { cap_output: true, ..limited(limits) };
+        let ask = |has_tools: bool, has_image: bool| {
+            let content = if has_image {
+                json!([{"type": "image_url", "image_url": {"url": "https://x/y.png"}}])
+            } else {
+                json!("run r; go")
+            };
+            let tools = if has_tools {
+                json!([{"type": "function", "function": {"name": "f"}}])
+            } else {
+                json!(null)
+            };
+            json!({"model": "m", "tools": tools, "messages": [{"role": "user", "content": content}]})
+        };
+        const TURN: (bool, bool) = (true, false);
+        const TITLE: (bool, bool) = (false, false);
+        const REFUSED_TURN: (bool, bool) = (true, true);
+        const REFUSED_TITLE: (bool, bool) = (false, true);
+        let (stop, refused) = (Termination::Stop, Termination::ErrorProviderRejected);
+        let failed = Termination::ErrorDuringExecution;
+        for (calls, ok, expected) in [
+            (&[TURN, REFUSED_TURN][..], true, refused),
+            (&[TURN, REFUSED_TURN], false, refused),
+            (&[TURN, REFUSED_TITLE], true, stop),
+            (&[TURN, REFUSED_TITLE], false, refused),
+            (&[TURN, REFUSED_TURN, REFUSED_TITLE], true, refused),
+            (&[TURN, REFUSED_TURN, TITLE], true, refused),
+            (&[TURN, REFUSED_TURN, TURN], true, stop),
+            (&[TURN, REFUSED_TURN, TURN], false, failed),
+            (&[REFUSED_TURN], true, refused),
+            // Each call of a program without tools is a turn.
+            (&[TITLE, REFUSED_TITLE], true, refused),
+            (&[REFUSED_TITLE], true, refused),
+            (&[REFUSED_TITLE, TITLE], true, stop),
+        ] {
+            let (guard, _) = guard(settings.clone(), always(Manner::Answer)).await;
+            for (has_tools, has_image) in calls {
+                let body = ask(*has_tools, *has_image).to_string();
+                let request = post("/run/r/v1/chat/completions", body.as_bytes());
+                let expected = if *has_image { 400 } else { 200 };
+                assert_eq!(call(guard.address, &request).await.0, expected, "{calls:?}");
+            }
+            let run = guard.run("r").expect("a run");
+            run.idle().await;
+            assert_eq!(run.close(ok, "").termination, expected, "{calls:?} {ok}");
+        }
     });
 }
 
