@@ -20,14 +20,19 @@ for (const { name, values } of binding.members()) {
   lines.push('} as const);', '', `/** ${ABOUT[name]} */`);
   lines.push(`export type ${name} = (typeof ${name})[keyof typeof ${name}];`, '');
 }
-const names = [...new Set(binding.limitNames())];
-lines.push('/** The names of limits. A duration also has a name with the suffix `_ms`. */');
-lines.push('export type LimitName =', ...names.map((name) => `  | '${name}'`));
-lines[lines.length - 1] += ';';
+const VALUES = { count: 'number | null', usd: 'number | null', switch: 'boolean | null' };
+const limits = binding.limitTable().filter((limit) => limit.obstacle === null);
+lines.push('/** The value of each limit. Null switches the limit off; a duration is text with a unit, such as `10m`. */');
+lines.push('export interface LimitValues {');
+for (const { name, kind, choices } of limits) {
+  if (kind === 'time') lines.push(`  ${name}: string | null;`, `  ${name}_ms: number | null;`);
+  else lines.push(`  ${name}: ${kind === 'choice' ? choices.map((one) => `'${one}'`).join(' | ') : VALUES[kind]};`);
+}
 lines.push(
+  '}',
   '',
-  '/** A number, a duration such as `10m`, or null to switch the limit off. */',
-  'export type LimitValue = number | string | boolean | null;',
+  '/** The names of limits. A duration also has a name with the suffix `_ms`, which takes a number. */',
+  'export type LimitName = keyof LimitValues;',
   '',
   '/** `max_turns` as `maxTurns`. */',
   'export type CamelCase<S extends string> = S extends `${infer First}_${infer Rest}`',
@@ -36,9 +41,7 @@ lines.push(
   '',
   '/** Limits by name, in the spelling of JavaScript or of the kernel. */',
   'export type Limits = {',
-  '  readonly [N in LimitName | CamelCase<LimitName> | `${LimitName}_ms` | `${CamelCase<LimitName>}Ms`]?:',
-  '    | LimitValue',
-  '    | undefined;',
+  '  readonly [N in LimitName as N | CamelCase<N>]?: LimitValues[N] | undefined;',
   '};',
 );
 console.log(lines.join('\n'));

@@ -66,7 +66,7 @@ test('unknown specification names the range', () => {
   assert.throws(() => new Agents().model({}), (e) => e instanceof VersionError && /@openai\/agents >=/.test(e.message));
   assert.throws(() => new Agents().provider({}), VersionError);
   assert.throws(() => new LangChain().middleware(undefined), (e) => e instanceof VersionError && /langchain >=1/.test(e.message));
-  assert.throws(() => new Endstop({ maxTurn: 3 }), /max_turns/);
+  assert.throws(() => new Endstop({ maxTurn: 3 }), /maxTurns/);
 });
 
 test('turns, budget, loop and policy end the loop with its steps', async () => {

@@ -81,7 +81,7 @@ test('unknown limit names the nearest', () => {
   // A limit that only a loop of Endstop's own can enforce.
   assert.throws(
     () => new Run({ limits: { turnTimeout: '5m' } }),
-    (e) => e instanceof ConfigError && /`turn_timeout`: has no effect/.test(e.message),
+    (e) => e instanceof ConfigError && /`turnTimeout`: has no effect/.test(e.message),
   );
   assert.throws(() => new Run({ price: 'cheap' }), ConfigError);
   assert.ok(limitNames().includes('max_turns') && defaultLimits().max_turns === 25);

@@ -274,8 +274,20 @@ export interface Judged {
   failed: string | null
 }
 
-/** Returns the names of all limits. A duration also has a name with the suffix `_ms`. */
-export declare function limitNames(): Array<string>
+/** A limit, as the JavaScript half checks it. */
+export interface LimitInfo {
+  /** Name of the limit. A duration also has a name with the suffix `_ms`. */
+  name: string
+  /** The type of its value. */
+  kind: 'count' | 'usd' | 'time' | 'switch' | 'choice'
+  /** The values of a choice. */
+  choices: Array<string>
+  /** The reason why the limit has no effect on a run of this binding. */
+  obstacle: string | null
+}
+
+/** Returns all limits. */
+export declare function limitTable(): Array<LimitInfo>
 
 /** Returns the values of all enumerations. A test compares `ts/vocabulary.ts` with them. */
 export declare function members(): Array<Members>
@@ -507,6 +519,9 @@ export interface TurnFields {
   /** The outcome, if the run has ended. */
   readonly outcome: OutcomeFields | null
 }
+
+/** Returns the nearest of the names to one that is unknown, and all of them, as part of a message. */
+export declare function unknownName(name: string, choices: Array<string>): string
 
 /** Token usage of a response or of a run. Null stands for a count that was not reported. */
 export interface Usage {

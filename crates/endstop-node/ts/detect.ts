@@ -4,9 +4,13 @@ import type { Delta, DetectionFields, NativeDecoder, NativeDetection } from './b
 import type { Call, ResponseFacts, Signal } from './binding.js';
 import { bound, ConfigError } from './errors.js';
 import { native } from './native.js';
+import { isUnread, type Kinds, readOptions, shown } from './options.js';
+
+/** An object, but neither a promise of one nor a list, which may have promises. */
+type Plain = object & { readonly then?: never; readonly [Symbol.iterator]?: never };
 
 /** Bytes, text, an object of JSON or of an SDK, or the chunks of a stream. */
-export type Body = Uint8Array | ArrayBuffer | string | object | readonly (Uint8Array | string | object)[];
+export type Body = Uint8Array | ArrayBuffer | string | Plain | readonly (Uint8Array | string | Plain)[];
 
 /** The facts around a response. */
 export interface DetectOptions {
@@ -19,6 +23,19 @@ export interface DetectOptions {
   /** The request that was sent; it tells a cut at the output cap and a stop string from other ends. */
   readonly request?: string | Uint8Array | object | undefined;
 }
+
+const FACTS: Kinds<DetectOptions> = { api: 'text', status: 'amount', headers: 'any', request: 'any' };
+const DESCRIPTION: Kinds<Description> = {
+  text: 'text',
+  finish: 'text',
+  calls: 'any',
+  refusal: 'text',
+  inputTokens: 'amount',
+  outputTokens: 'amount',
+  cachedInputTokens: 'amount',
+  costUsd: 'amount',
+  model: 'text',
+};
 
 let handleOf: (detection: Detection) => NativeDetection;
 
@@ -116,6 +133,7 @@ export interface Description {
 
 /** Describes a response by hand, for a framework that does not show the provider's bytes. */
 export function response(given: Description): Detection {
+  readOptions('response', given, DESCRIPTION);
   const calls = (given.calls ?? []).map((call) => ({
     id: call.id,
     name: call.name,
@@ -161,6 +179,7 @@ export class StreamDecoder {
 
 /** Returns the facts as the binding reads them. */
 export function factsOf(options: DetectOptions): ResponseFacts {
+  readOptions('a response', options, FACTS);
   const { api, status, headers, request } = options;
   const pairs = headers === undefined ? undefined : Symbol.iterator in headers ? [...headers] : Object.entries(headers);
   return defined({
@@ -176,14 +195,18 @@ function textOf(value: string | Uint8Array | object): string {
   return value instanceof Uint8Array ? Buffer.from(value).toString('utf8') : JSON.stringify(value);
 }
 
+/** The fix for what has not arrived yet. */
+const UNREAD = "await it first; of a stream pass the list of its chunks, or feed them to a StreamDecoder";
+
 /** Returns a body as bytes or text. */
 export function bytesOf(response: Body): Uint8Array | string {
   if (typeof response === 'string') return response;
   if (response instanceof Uint8Array) return unshared(response);
   if (response instanceof ArrayBuffer) return new Uint8Array(response);
   if (Array.isArray(response)) return joined(response as readonly (Uint8Array | string | object)[]);
-  if (typeof Response !== 'undefined' && response instanceof Response) {
-    throw new ConfigError('invalid response: read its body first, for example `await response.text()`');
+  if (isUnread(response)) {
+    const fix = 'arrayBuffer' in (response as object) ? 'read its body first, for example `await response.text()`' : UNREAD;
+    throw new ConfigError(`invalid response of type ${shown(response)}: ${fix}`);
   }
   if (typeof response !== 'object' || response === null) {
     throw new ConfigError(
@@ -198,6 +221,7 @@ export function bytesOf(response: Body): Uint8Array | string {
 function joined(chunks: readonly (Uint8Array | string | object)[]): Uint8Array {
   const parts = chunks.map((chunk) => {
     if (typeof chunk === 'string') return Buffer.from(chunk);
+    if (isUnread(chunk)) throw new ConfigError(`invalid chunk of type ${shown(chunk)}: ${UNREAD}`);
     return chunk instanceof Uint8Array ? chunk : Buffer.from(`data: ${JSON.stringify(chunk)}\n\n`);
   });
   return Buffer.concat(parts);

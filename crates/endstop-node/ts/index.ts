@@ -10,6 +10,7 @@
 
 import { bound } from './errors.js';
 import { native } from './native.js';
+import { LIMIT_NAMES } from './options.js';
 
 export type { Call, DecidedBy, Delta, ModelError, Signal, Usage } from './binding.js';
 export { detect, Detection, response, StreamDecoder } from './detect.js';
@@ -24,16 +25,16 @@ export { Price, price } from './price.js';
 export { Run } from './run.js';
 export type { AskOptions, ResultOptions, RunOptions, Turn } from './run.js';
 export { Category, Confidence, ErrorClass, SignalReason, Termination, ToolStatus } from './vocabulary.js';
-export type { LimitName, Limits, LimitValue } from './vocabulary.js';
+export type { LimitName, Limits } from './vocabulary.js';
 
 /** Returns the limits that apply if nothing is set, by the kernel's names. */
 export function defaultLimits(): Record<string, number | string | boolean | null> {
   return JSON.parse(native.defaultLimits()) as Record<string, number | string | boolean | null>;
 }
 
-/** Returns the names of all limits. */
+/** Returns the names of the limits that have an effect on a run. */
 export function limitNames(): string[] {
-  return native.limitNames();
+  return [...LIMIT_NAMES];
 }
 
 /** Removes credentials from text: those of known formats, and the given keys wherever they occur. */

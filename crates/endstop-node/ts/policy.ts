@@ -89,13 +89,16 @@ export interface Context {
 }
 
 /** What a policy in code returns: nothing or false to continue, true or the answer to stop. */
-export type Judgement = Verdict | boolean | string | null | undefined | void;
+export type Judgement = Verdict | boolean | string | null | undefined;
 
 /** A policy in code. */
 export type PolicyCode = (step: Step, context: Context) => Judgement;
 
 /** A name, `name={json}`, or an object such as `{ any: ['final_pattern', { confidence: {} }] }`. */
-export type PolicySpec = Policy | string | Record<string, any>;
+export type PolicySpec = Policy | string | Specification;
+
+/** An object, and not a function: `policy('name', code)` makes a policy of one. */
+type Specification = { readonly [name: string]: any } & { readonly bind?: never };
 
 let handleOf: (policy: Policy) => NativePolicy;
 
@@ -159,6 +162,13 @@ export class Policy {
     bound(() => this.#native.reset());
   }
 
+  /** What `JSON.stringify` writes. A property of the object, so that `postMessage` refuses a policy. */
+  readonly toJSON = (): unknown => this.specification ?? this.name;
+
+  [Symbol.for('nodejs.util.inspect.custom')](): string {
+    return `Policy { ${this.name}: ${this.description} }`;
+  }
+
   /** Returns a policy that stops when one of both does. */
   or(other: PolicySpec): Policy {
     return new Policy(bound(() => this.#native.or(policyOf(other))));
@@ -215,14 +225,20 @@ export function takeThrown(): { problem: unknown } | null {
  * outcome's `errorDiagnostic`.
  */
 export function policy(name: string, code: PolicyCode, description = ''): Policy {
+  if (typeof code !== 'function') throw notFunction(name, code);
+  if (code.constructor.name === 'AsyncFunction') throw notFunction(name, Promise.resolve());
   return policyWithState(name, () => code, description);
+}
+
+function notFunction(name: string, given: unknown): ConfigError {
+  return new ConfigError(
+    `the policy \`${name}\` is ${kindOf(given)}; it must be a function: policy('${name}', (step, context) => …)`,
+  );
 }
 
 /** Makes a policy with a state: `make` is called once for each run, and returns its function. */
 export function policyWithState(name: string, make: () => PolicyCode, description = ''): Policy {
-  if (typeof make !== 'function') {
-    throw new ConfigError(`the policy \`${name}\` must be a function: policy('${name}', (step, context) => …)`);
-  }
+  if (typeof make !== 'function') throw notFunction(name, make);
   const factory = (): ((step: string, context: string) => CodeAnswer) => {
     let code: PolicyCode | null = null;
     return (step, context) => {

@@ -1,22 +1,30 @@
 // Prices of models.
 
 import type { PriceFields } from './binding.js';
-import { bound } from './errors.js';
+import { bound, ConfigError } from './errors.js';
 import { defined } from './detect.js';
 import { native } from './native.js';
+import { amount, type Kinds, readOptions, shown } from './options.js';
+
+/** The price of a model in US dollars per million tokens. */
+export interface PriceOptions extends Partial<Omit<PriceFields, 'input' | 'output'>>, Pick<PriceFields, 'input' | 'output'> {}
+
+const OPTIONS: Kinds<PriceOptions> = {
+  input: 'amount',
+  output: 'amount',
+  cachedInput: 'amount',
+  cacheWrite: 'amount',
+  exact: 'boolean',
+  contextWindow: 'amount',
+  source: 'text',
+};
 
 /** The price of a model in US dollars per million tokens. It is frozen. */
 export class Price {
-  constructor(given: {
-    /** Dollars per million prompt tokens. */
-    input: number;
-    /** Dollars per million generated tokens. */
-    output: number;
-    /** Dollars per million prompt tokens read from a cache; missing: as `input`. */
-    cachedInput?: number | null;
-    /** Dollars per million prompt tokens written to a cache; missing: as `input`. */
-    cacheWrite?: number | null;
-  }) {
+  constructor(given: PriceOptions) {
+    readOptions('Price', given, OPTIONS);
+    amount('input', given.input);
+    amount('output', given.output);
     const fields = { cachedInput: null, cacheWrite: null, exact: true, contextWindow: null, source: 'given by the user' };
     Object.assign(this, fields, defined(given));
     Object.freeze(this);
@@ -28,8 +36,17 @@ export class Price {
     return new Price(bound(() => native.readPrice(text)));
   }
 
+  /** Returns a price that was given as such, or as text. */
+  static of(given: Price | string): Price {
+    if (typeof given === 'string') return Price.parse(given);
+    if (given instanceof Price) return given;
+    throw new ConfigError(`invalid \`price\` ${shown(given)}: expected a Price, or text such as 'in=3,out=15'`);
+  }
+
   /** Returns the cost in US dollars of this many tokens. */
   cost(inputTokens: number, outputTokens: number, cachedInputTokens = 0): number {
+    const given = { inputTokens, outputTokens, cachedInputTokens };
+    for (const [name, count] of Object.entries(given)) amount(name, count);
     return bound(() => native.costOf({ ...this }, inputTokens, outputTokens, cachedInputTokens));
   }
 }

@@ -1,5 +1,6 @@
 // A run of a framework's loop, or of a loop in JavaScript, under the kernel.
 
+import type { inspect, InspectOptions } from 'node:util';
 import type { AskFields, Call, ModelError, NativeRun, OutcomeFields, Progress } from './binding.js';
 import type { SpentFields, TurnFields, Usage } from './binding.js';
 import { type Body, bytesOf, defined, Detection, type DetectOptions } from './detect.js';
@@ -9,12 +10,13 @@ import { failureOf } from './failure.js';
 import { native } from './native.js';
 import { Outcome } from './outcome.js';
 import { type PolicySpec, policyOf } from './policy.js';
+import { contentOf, jsonOf, type Kinds, limitsOf, readOptions, shown } from './options.js';
 import { Price } from './price.js';
 import type { ErrorClass, Limits, Termination, ToolStatus } from './vocabulary.js';
 
-/** The options of a run. */
-export interface RunOptions {
-  /** Limits by name, for example `{ maxTurns: 25, timeout: '10m' }`; null switches one off. */
+/** The options of a run, and its limits by name, for example `{ maxTurns: 25, timeout: '10m' }`. */
+export interface RunOptions extends Limits {
+  /** Limits in an object of their own. Null switches a limit off; each is given once. */
   readonly limits?: Limits | undefined;
   /** A policy, a name, or a specification. */
   readonly policy?: PolicySpec | undefined;
@@ -33,6 +35,21 @@ export interface RunOptions {
   /** A clock in milliseconds, which replaces the real one. */
   readonly clock?: (() => number) | undefined;
 }
+
+const OPTIONS: Kinds<Omit<RunOptions, keyof Limits>> = {
+  limits: 'object',
+  policy: 'any',
+  task: 'text',
+  model: 'text',
+  price: 'any',
+  inject: 'boolean',
+  variables: 'object',
+  signal: 'signal',
+  clock: 'function',
+};
+const ASK: Kinds<AskOptions> = { input: 'any', retry: 'boolean', promptBytes: 'amount', outputCap: 'amount', streaming: 'boolean' };
+const RESULT: Kinds<ResultOptions> = { status: 'text', variables: 'object', metrics: 'object', halt: 'text' };
+const SPENT: Kinds<SpentFields> = { inputTokens: 'amount', outputTokens: 'amount', costUsd: 'amount', turns: 'amount' };
 
 /** A response that was fed to a run. */
 export interface Turn extends Omit<TurnFields, 'outcome'> {
@@ -73,20 +90,21 @@ export class Run {
   #outcome: Outcome | null = null;
 
   constructor(options: RunOptions = {}) {
+    const own = readOptions('Run', options, OPTIONS, true);
     const { limits, policy, task, model, price, inject, variables, signal } = options;
     this.#clock = options.clock ?? (() => performance.now());
-    const given = typeof price === 'string' ? Price.parse(price) : price;
     const fields = defined({
-      limits: limits === undefined ? undefined : JSON.stringify(snakeNames(limits)),
+      limits: limitsOf(limits, own),
       task,
       model,
-      price: given === undefined ? undefined : { ...given },
+      price: price === undefined || price === null ? undefined : { ...Price.of(price) },
       inject,
-      variables: variables === undefined ? undefined : JSON.stringify(variables),
+      variables: jsonOf('variables', variables ?? undefined),
     });
-    const rule = policy === undefined ? undefined : policyOf(policy);
+    const rule = policy === undefined || policy === null ? undefined : policyOf(policy);
     this.#native = bound(() => new native.NativeRun(fields, rule));
     this.#began = this.#clock();
+    this.#now();
     if (signal?.aborted === true) this.cancel();
     else signal?.addEventListener('abort', () => this.cancel(), { once: true });
   }
@@ -149,25 +167,29 @@ export class Run {
    */
   result(call: Call | string, output: unknown, options: ResultOptions = {}): boolean {
     const failed = output instanceof Error;
+    readOptions('result', options, RESULT);
     const report = defined({
       status: options.status ?? (failed ? 'error' : 'ok'),
       content: failed ? `${output.name}: ${output.message}` : contentOf(output),
-      variables: jsonOf(options.variables),
-      metrics: jsonOf(options.metrics),
+      variables: jsonOf('variables', options.variables),
+      metrics: jsonOf('metrics', options.metrics),
       halt: options.halt,
     });
-    const id = typeof call === 'string' ? call : call.id;
+    const id = typeof call === 'string' ? call : call?.id;
+    if (typeof id !== 'string') throw new ConfigError(`invalid call ${shown(call)}: expected a Call or its id`);
     return this.#continues(this.#step((at) => this.#native.result(at, id, report)));
   }
 
   /** Feeds named values and measurements for policies, such as `last_reward`. */
   observe(given: { variables?: Record<string, unknown>; metrics?: Record<string, unknown> }): boolean {
-    const { variables, metrics } = given;
-    return this.#continues(this.#step((at) => this.#native.observe(at, jsonOf(variables), jsonOf(metrics))));
+    readOptions('observe', given, { variables: 'object', metrics: 'object' });
+    const [variables, metrics] = [jsonOf('variables', given.variables), jsonOf('metrics', given.metrics)];
+    return this.#continues(this.#step((at) => this.#native.observe(at, variables, metrics)));
   }
 
   /** Adds what a nested run, such as a sub-agent, has spent. Its turns count towards `max_turns`. */
   spent(given: SpentFields): boolean {
+    readOptions('spent', given, SPENT);
     return this.#continues(this.#step((at) => this.#native.spent(at, given)));
   }
 
@@ -176,7 +198,7 @@ export class Run {
    * not given have their defaults.
    */
   setLimits(limits: Limits): boolean {
-    const json = JSON.stringify(snakeNames(limits));
+    const json = limitsOf(limits);
     return this.#continues(this.#step((at) => this.#native.setLimits(at, json)));
   }
 
@@ -305,8 +327,20 @@ export class Run {
     this.close();
   }
 
+  /** What `JSON.stringify` writes. A property of the object, so that `postMessage` refuses a run. */
+  readonly toJSON = (): object => {
+    const { running, ending, turns, costUsd } = this;
+    return { running, ending, turns, costUsd, outcome: this.outcome };
+  };
+
+  [Symbol.for('nodejs.util.inspect.custom')](_: number, options: InspectOptions, show: typeof inspect): string {
+    return `${this.constructor.name} ${show(this.toJSON(), options)}`;
+  }
+
   #now(): number {
-    return this.#clock() - this.#began;
+    const now = this.#clock() - this.#began;
+    if (Number.isFinite(now)) return now;
+    throw new ConfigError('invalid `clock`: expected a function that returns milliseconds as a finite number');
   }
 
   #step<T>(call: (at: number) => T): T {
@@ -360,22 +394,7 @@ function isAbort(problem: unknown): boolean {
 }
 
 function askOf(options: AskOptions): AskFields {
+  readOptions('a model call', options, ASK);
   const { input, ...rest } = options;
   return defined({ ...rest, input: typeof input === 'string' ? [input] : input && [...input] });
-}
-
-function contentOf(output: unknown): string {
-  return typeof output === 'string' ? output : (JSON.stringify(output) ?? '');
-}
-
-function jsonOf(given: Record<string, unknown> | undefined): string | undefined {
-  return given === undefined ? undefined : JSON.stringify(given);
-}
-
-/** Returns limits by the kernel's names: `maxTurns` is `max_turns`. */
-function snakeNames(limits: Limits): Record<string, unknown> {
-  const entries = Object.entries(limits).filter(([, value]) => value !== undefined);
-  return Object.fromEntries(
-    entries.map(([name, value]) => [name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`), value]),
-  );
 }

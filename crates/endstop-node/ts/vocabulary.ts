@@ -102,36 +102,23 @@ export const ToolStatus = Object.freeze({
 /** The final status of a tool call. */
 export type ToolStatus = (typeof ToolStatus)[keyof typeof ToolStatus];
 
-/** The names of limits. A duration also has a name with the suffix `_ms`. */
-export type LimitName =
-  | 'max_turns'
-  | 'max_budget_usd'
-  | 'max_tokens'
-  | 'max_tokens_counts'
-  | 'timeout'
-  | 'turn_timeout'
-  | 'first_content_timeout'
-  | 'stall_timeout'
-  | 'thinking_timeout'
-  | 'tool_timeout'
-  | 'max_tool_timeout'
-  | 'cancel_grace'
-  | 'max_consecutive_mistakes'
-  | 'max_unproductive_turns'
-  | 'max_structured_output_retries'
-  | 'retry_for'
-  | 'max_retries'
-  | 'max_empty_turns'
-  | 'max_continuations'
-  | 'verify_rounds'
-  | 'verify_timeout'
-  | 'tool_concurrency'
-  | 'wrap_up'
-  | 'tell_remaining'
-  | 'accept_unknown_finish';
+/** The value of each limit. Null switches the limit off; a duration is text with a unit, such as `10m`. */
+export interface LimitValues {
+  max_turns: number | null;
+  max_budget_usd: number | null;
+  max_tokens: number | null;
+  max_tokens_counts: 'all' | 'uncached' | 'output';
+  timeout: string | null;
+  timeout_ms: number | null;
+  max_consecutive_mistakes: number | null;
+  max_unproductive_turns: number | null;
+  max_empty_turns: number | null;
+  max_continuations: number | null;
+  accept_unknown_finish: boolean | null;
+}
 
-/** A number, a duration such as `10m`, or null to switch the limit off. */
-export type LimitValue = number | string | boolean | null;
+/** The names of limits. A duration also has a name with the suffix `_ms`, which takes a number. */
+export type LimitName = keyof LimitValues;
 
 /** `max_turns` as `maxTurns`. */
 export type CamelCase<S extends string> = S extends `${infer First}_${infer Rest}`
@@ -140,7 +127,5 @@ export type CamelCase<S extends string> = S extends `${infer First}_${infer Rest
 
 /** Limits by name, in the spelling of JavaScript or of the kernel. */
 export type Limits = {
-  readonly [N in LimitName | CamelCase<LimitName> | `${LimitName}_ms` | `${CamelCase<LimitName>}Ms`]?:
-    | LimitValue
-    | undefined;
+  readonly [N in LimitName as N | CamelCase<N>]?: LimitValues[N] | undefined;
 };

@@ -4,21 +4,11 @@ import type { Call } from '../binding.js';
 import { Detection } from '../detect.js';
 import { ConfigError, EndstopStopped, VersionError } from '../errors.js';
 import type { Outcome } from '../outcome.js';
-import type { PolicySpec } from '../policy.js';
-import type { Price } from '../price.js';
-import { Run } from '../run.js';
+import { Run, type RunOptions } from '../run.js';
 import { Recording, within } from '../tap.js';
-import type { Limits } from '../vocabulary.js';
 
-/** The settings of a run: its limits by name, and other options. */
-export interface Settings extends Limits {
-  readonly policy?: PolicySpec | undefined;
-  readonly model?: string | undefined;
-  readonly price?: Price | string | undefined;
-  readonly task?: string | undefined;
-  readonly signal?: AbortSignal | undefined;
-  readonly clock?: (() => number) | undefined;
-}
+/** The settings of a run. */
+export type Settings = Omit<RunOptions, 'inject'>;
 
 /** What a framework must do after a response. */
 export interface Fed {
@@ -39,8 +29,7 @@ export class Scope {
   #failed = false;
 
   constructor(settings: Settings = {}) {
-    const { policy, model, price, task, signal, clock, ...limits } = settings;
-    this.run = new Run({ limits, policy, model, price, task, signal, clock });
+    this.run = new Run(settings);
   }
 
   /** The outcome, once the run has ended. */
