@@ -80,29 +80,39 @@ export async function record(
 
 /**
  * Returns a `fetch` that decodes the responses of model calls. Without a recording of its own, a
- * response belongs to that of its context; without any, it passes through.
+ * response belongs to the innermost of its context; without any, it passes through.
+ *
+ * A request is recognised before it is sent, and nothing that fails here fails the call: a request of
+ * an unknown kind, or a response that cannot be passed on, is not recorded.
  */
 export function tap(inner?: Fetch, own?: Recording): Fetch {
   return async (input, init) => {
-    const response = await (inner ?? globalThis.fetch)(input, init);
     const recording = own ?? CURRENT.getStore();
-    const api = recording === undefined ? undefined : apiOf(input, init);
-    if (recording === undefined || api === undefined) return response;
-    const decoder = new StreamDecoder({
-      api,
-      status: response.status,
-      headers: response.headers,
-      request: requestOf(init),
-    });
-    return observed(response, new Observer(recording, decoder));
+    const known = recording === undefined ? null : recognised(input, init);
+    const response = await (inner ?? globalThis.fetch)(input, init);
+    return recording === undefined || known === null ? response : observed(response, recording, known);
   };
 }
 
-function apiOf(input: Parameters<Fetch>[0], init: Parameters<Fetch>[1]): string | undefined {
-  const isRequest = input instanceof Request;
-  const method = init?.method ?? (isRequest ? input.method : 'GET');
-  const { pathname } = new URL(isRequest ? input.url : String(input));
-  return native.apiOf(method.toUpperCase(), pathname) ?? undefined;
+/** What is known of a model call before it is sent. */
+interface Known {
+  readonly api: string;
+  readonly request: string | undefined;
+}
+
+/** Returns the format of the response to a request; null if it is not that of a model call. */
+function recognised(input: unknown, init: Parameters<Fetch>[1]): Known | null {
+  try {
+    // Not `instanceof Request`, because a client may have the classes of another package.
+    const request = typeof input === 'object' && input !== null && 'url' in input ? (input as Request) : null;
+    const method = String(init?.method ?? request?.method ?? 'GET').toUpperCase();
+    // A relative address is one of the program's own fetch.
+    const { pathname } = new URL(request === null ? String(input) : String(request.url), 'http://localhost');
+    const api = native.apiOf(method, pathname);
+    return api === null ? null : { api, request: requestOf(init) };
+  } catch {
+    return null;
+  }
 }
 
 /** Returns the request's JSON, if it was given as text or bytes. */
@@ -130,34 +140,65 @@ class Observer {
   }
 
   push(chunk: Uint8Array): void {
-    this.decoder.push(chunk);
+    if (!this.#ended) this.decoder.push(chunk);
   }
 
   end(reset: boolean): void {
     if (this.#ended) return;
     this.#ended = true;
     this.recording.open.delete(this);
-    this.recording.add(this.decoder.finish({ reset: reset && !this.decoder.complete }));
+    const detection = this.decoder.finish({ reset: reset && !this.decoder.complete });
+    try {
+      this.recording.add(detection);
+    } catch (problem) {
+      // The function of the recording failed, which is no reason to break the client's stream.
+      process.emitWarning(problem instanceof Error ? problem : String(problem));
+    }
   }
 }
 
-/** Returns a response with the same content, whose bytes pass the observer. */
-function observed(response: Response, observer: Observer): Response {
-  if (response.body === null || NO_BODY.includes(response.status)) {
+/** Returns a response with the same content, whose bytes pass an observer. */
+function observed(response: Response, recording: Recording, known: Known): Response {
+  const { status, statusText, headers, body } = response;
+  // A response of another package, or one whose body was read already.
+  if (body !== null && (typeof body?.getReader !== 'function' || body.locked)) return response;
+  // Of other statuses no response can be made.
+  if (status < 200 || status > 599) return response;
+  let observer: Observer;
+  try {
+    observer = new Observer(recording, new StreamDecoder({ ...known, status, headers }));
+  } catch {
+    return response;
+  }
+  if (body === null || NO_BODY.includes(status)) {
     observer.end(false);
     return response;
   }
-  const reader = response.body.getReader();
-  const body = new ReadableStream<Uint8Array>({
+  return withFacts(new Response(passedOn(body, observer), { status, statusText, headers }), response);
+}
+
+/** Returns the stream, whose bytes pass the observer. */
+function passedOn(body: ReadableStream<Uint8Array>, observer: Observer): ReadableStream<Uint8Array> {
+  const reader = body.getReader();
+  return new ReadableStream({
+    // As the body of `fetch`, which can be read into the reader's own buffer.
+    type: 'bytes',
     async pull(controller) {
       try {
-        const { done, value } = await reader.read();
-        if (done) {
-          observer.end(false);
-          controller.close();
-        } else {
+        for (;;) {
+          const { done, value } = await reader.read();
+          if (done) {
+            observer.end(false);
+            controller.close();
+            controller.byobRequest?.respond(0);
+            return;
+          }
+          // A stream of bytes cannot pass an empty chunk.
+          if (value.length === 0) continue;
           observer.push(value);
-          controller.enqueue(value);
+          // A copy, because the stream takes the whole buffer, and chunks may share one.
+          controller.enqueue(new Uint8Array(value));
+          return;
         }
       } catch (problem) {
         observer.end(true);
@@ -169,9 +210,11 @@ function observed(response: Response, observer: Observer): Response {
       await reader.cancel(reason);
     },
   });
-  const { status, statusText, headers } = response;
-  const passed = new Response(body, { status, statusText, headers });
-  // A new response has no address.
-  Object.defineProperty(passed, 'url', { value: response.url });
-  return passed;
+}
+
+/** Gives a new response the facts that its constructor cannot set. */
+function withFacts(passed: Response, original: Response): Response {
+  const { url, redirected, type } = original;
+  const clone = (): Response => withFacts(Response.prototype.clone.call(passed), original);
+  return Object.defineProperties(passed, { url: { value: url }, redirected: { value: redirected }, type: { value: type }, clone: { value: clone } });
 }
