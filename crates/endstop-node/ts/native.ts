@@ -44,28 +44,52 @@ function readManifest(): Manifest {
       const file = join(__dirname, '..', 'package.json');
       const manifest = JSON.parse(readFileSync(file, 'utf8')) as Manifest;
       if (manifest.name === NAME) return manifest;
-    } catch {
+    } catch (problem) {
+      if (isDenied(problem)) throw problem;
       // The folder has no manifest.
     }
   }
   throw new LoadError(
     `the code of ${NAME} was copied into a bundle, where it cannot find its binary: ` +
-      `mark ${NAME} as external in the settings of the bundler, and install it where the bundle runs`,
+      `mark ${NAME} as external in the settings of the bundler (of Next.js: serverExternalPackages: ['${NAME}'] ` +
+      'in next.config), and install it where the bundle runs',
   );
 }
 
-/** Version of the package. */
-export const { version } = readManifest();
+/** True if the permissions of the process forbid what an addon needs. */
+function isDenied(problem: unknown): boolean {
+  const { name, code } = problem as { name?: string; code?: string };
+  const names = ['NotCapable', 'PermissionDenied'];
+  return names.includes(String(name)) || ['ERR_ACCESS_DENIED', 'ERR_DLOPEN_DISABLED'].includes(String(code));
+}
+
+function denied(problem: unknown): LoadError {
+  const flags =
+    'Deno' in globalThis
+      ? 'start Deno with --allow-ffi --allow-read --allow-sys'
+      : 'start Node with --allow-addons and --allow-fs-read for the folder of the packages';
+  return new LoadError(`the permissions of the process forbid the binary of ${NAME}: ${flags}`, { cause: problem });
+}
 
 /** Loads a file or package. A pattern such as `@endstop/node-${name}` would make webpack search for files. */
 function requireAny(id: string): unknown {
   return require(id);
 }
 
-function load(): typeof Binding {
+/** Loads the binary, and says why it cannot be loaded. */
+function loaded(id: string): typeof Binding {
+  try {
+    return requireAny(id) as typeof Binding;
+  } catch (problem) {
+    if (isDenied(problem)) throw problem;
+    throw new LoadError(`the binary ${id} cannot be loaded: ${(problem as Error).message}; ${BUILD}`, { cause: problem });
+  }
+}
+
+function load(version: string): typeof Binding {
   const name = platform();
   const local = join(__dirname, `endstop.${name}.node`);
-  if (existsSync(local)) return requireAny(local) as typeof Binding;
+  if (existsSync(local)) return loaded(local);
   if (!PLATFORMS.includes(name)) {
     throw new LoadError(
       `@endstop/node has no binary for ${name}, only for ${PLATFORMS.join(', ')}; ${BUILD}`,
@@ -74,7 +98,8 @@ function load(): typeof Binding {
   let found: string;
   try {
     found = (requireAny(`@endstop/node-${name}/package.json`) as Manifest).version;
-  } catch {
+  } catch (problem) {
+    if (isDenied(problem)) throw problem;
     throw new LoadError(
       `the package @endstop/node-${name} is missing: it is an optional dependency of ` +
         `@endstop/node; install without --omit=optional, and on this platform, or ${BUILD}`,
@@ -85,8 +110,18 @@ function load(): typeof Binding {
       `@endstop/node ${version} found @endstop/node-${name} ${found}; install both in one version`,
     );
   }
-  return requireAny(`@endstop/node-${name}`) as typeof Binding;
+  return loaded(`@endstop/node-${name}`);
 }
 
-/** The compiled half. */
-export const native: typeof Binding = load();
+/** Reads the manifest, and loads the binary of the same version. */
+function loadAll(): { version: string; native: typeof Binding } {
+  try {
+    const { version } = readManifest();
+    return { version, native: load(version) };
+  } catch (problem) {
+    throw isDenied(problem) ? denied(problem) : problem;
+  }
+}
+
+/** Version of the package, and its compiled half. */
+export const { version, native } = loadAll();
