@@ -64,6 +64,8 @@ pub struct SpentFields {
     pub cost_usd: Option<f64>,
     /// Turns, which count towards `max_turns`.
     pub turns: Option<u32>,
+    /// Model calls, for the outcome.
+    pub model_calls: Option<u32>,
 }
 
 /// The progress of a run.
@@ -115,11 +117,7 @@ impl NativeRun {
     /// Takes the state, unless the run is parked.
     fn take(&self) -> Result<endstop_guest::slot::Taken<'_, RunState>> {
         let state = self.state.take("run")?;
-        if state.is_parked() {
-            return Err(config(
-                "the run is parked; continue with Run.resume(text), in any process",
-            ));
-        }
+        refuse_parked(&state)?;
         Ok(state)
     }
 
@@ -161,6 +159,7 @@ impl NativeRun {
         // A policy stops its own run: the call that asked the policy performs the stop when it
         // returns.
         let Some(mut state) = self.state.try_take() else { return Ok(None) };
+        refuse_parked(&state)?;
         with_policies(env, || self.stop_if_requested(&mut state, read_time(at)));
         state.outcome().map(|outcome| OutcomeFields::of(&outcome)).transpose()
     }
@@ -325,6 +324,7 @@ impl NativeRun {
             cost: spent.cost_usd.map(NanoUsd::from_usd).unwrap_or_default(),
             cost_unknown: spent.cost_usd.is_none(),
             turns: spent.turns.unwrap_or(0),
+            calls: spent.model_calls.unwrap_or(0),
             ..Spending::default()
         };
         self.continues(env, at, |state, at| {
@@ -444,6 +444,13 @@ impl NativeRun {
         Ok(self.take()?.elapsed().as_secs_f64() * 1e3)
     }
 
+    /// True if the next model call would be refused, because a limit is reached.
+    #[napi(catch_unwind)]
+    pub fn is_limited(&self) -> Result<bool> {
+        let state = self.take()?;
+        Ok(state.run().is_none_or(|run| run.checks().iter().any(|check| check.met)))
+    }
+
     /// Returns the progress of the run.
     #[napi(catch_unwind)]
     pub fn progress(&self) -> Result<Progress> {
@@ -483,6 +490,14 @@ impl NativeRun {
             outcome: turn.outcome.map(|outcome| OutcomeFields::of(&outcome)).transpose()?,
         })
     }
+}
+
+/// Refuses to change a run whose state is somewhere else.
+fn refuse_parked(state: &RunState) -> Result<()> {
+    if state.is_parked() {
+        return Err(config("the run is parked; continue with Run.resume(text), in any process"));
+    }
+    Ok(())
 }
 
 /// A handle for one model call at a time.

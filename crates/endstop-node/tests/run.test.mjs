@@ -1,5 +1,7 @@
 import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
 import { test } from 'node:test';
+import { inspect } from 'node:util';
 import { Worker } from 'node:worker_threads';
 import {
   BusyError, ConfigError, detect, limitNames, Outcome, Run, StreamDecoder, Termination, Unsuccessful, defaultLimits,
@@ -294,4 +296,153 @@ test('memory stays flat over many turns', { timeout: 300_000 }, async () => {
   await short(runs);
   const after = await settled();
   assert.ok(after - before < 20, `${before.toFixed(1)} MB, then ${after.toFixed(1)} MB`);
+});
+
+test('calls that are open at the same time are all booked once', async () => {
+  const run = new Run({ price: 'in=3,out=15' });
+  const branches = ['a', 'b', 'c'].map((of) => run.call(of));
+  for (const call of branches) assert.ok(call.ask());
+  branches.reverse().forEach((call, n) => assert.equal(call.turn(chat(`Branch ${n}.`)).ending, 'stop'));
+  // A second call of one conversation while the first one is open gets a conversation of its own.
+  const [one, two] = [run.call('a'), run.call('a')];
+  assert.ok(one.ask() && two.ask());
+  one.turn(chat('One.'));
+  two.turn(chat('Two.'));
+  const outcome = run.close();
+  assert.deepEqual([outcome.termination, outcome.modelCalls, outcome.usage.totalTokens], ['stop', 5, 750]);
+  assert.ok(Math.abs(outcome.costUsd - 5 * 0.00105) < 1e-9);
+});
+
+test('limits hold over all calls', () => {
+  const run = new Run({ maxTurns: 3 });
+  const branches = Array.from({ length: 9 }, (_, n) => run.call(`branch ${n}`));
+  assert.equal(branches.filter((call) => call.ask()).length, 3);
+  assert.equal(run.outcome.termination, 'error_max_turns');
+});
+
+test('a loop that swallows its failures has an end', () => {
+  for (const fail of [() => {}, (run) => run.failed(new Error('outage')), (run) => run.call('x').ask()]) {
+    const run = new Run({ maxTurns: 3 });
+    let calls = 0;
+    while (run.go({ retry: true }) && calls < 1000) {
+      calls += 1;
+      fail(run);
+    }
+    assert.ok(calls <= 11, String(calls));
+    assert.equal(run.outcome.isSuccess, false);
+  }
+  const closed = new Run();
+  let calls = 0;
+  for (; calls < 1000; calls++) {
+    const call = closed.call('x');
+    if (!call.ask()) break;
+    call[Symbol.dispose]();
+  }
+  assert.equal(calls, 10);
+});
+
+test('only a framework declares an ending, and no cut response becomes a success', () => {
+  const open = (body = tool()) => {
+    const run = new Run();
+    run.go();
+    run.turn(body);
+    return run;
+  };
+  for (const deliverable of ['42', { n: 42 }, [1], 0, false]) {
+    const outcome = open().close(true, '', { ended: 'submitted', deliverable });
+    assert.equal(outcome.termination, 'submitted');
+    assert.deepEqual(outcome.deliverable, deliverable);
+    for (const body of [chat('Half', { finish: 'length' }), chat('Half', { finish: 'content_filter' }), CUT_STREAM, tool(1, '{"te', 'length')]) {
+      const cut = open(body).close(true, '', { ended: 'submitted', deliverable });
+      assert.ok(!cut.isSuccess && cut.deliverable === null, cut.termination);
+    }
+  }
+  for (const blank of [null, '', ' ']) assert.equal(open().close(true, '', { ended: 'submitted', deliverable: blank }).isSuccess, false);
+  for (const ended of ['error_max_turns', 'error_max_budget_usd', 'error_max_tokens']) {
+    assert.equal(open().close(true, 'its own limit', { ended }).termination, ended);
+  }
+  const halted = open().close(true, 'Guardrail: no', { ended: 'error_halted' });
+  assert.deepEqual([halted.termination, halted.decidedBy.name], ['error_halted', 'Guardrail']);
+  for (const declared of [{ ended: 'stop' }, { ended: 'error_timeout' }, { ended: 'submitted' }, { ended: 'error_halted' }]) {
+    assert.throws(() => open().close(true, '', declared), ConfigError, JSON.stringify(declared));
+  }
+  assert.throws(() => open().close(true, '', { ended: 'submitted', deliverable: Promise.resolve(1) }), /a promise/);
+});
+
+test('spending of another agent is no turn', () => {
+  const run = new Run({ price: 'in=3,out=15', maxTurns: 1 });
+  run.spent(detect(chat('x', { model: 'm' })));
+  run.spent(detect(chat('x', { model: 'm' })));
+  run.spent({ inputTokens: 1, outputTokens: 1, costUsd: 0.5, modelCalls: 2 });
+  assert.ok(run.go());
+  run.turn(chat('Done.'));
+  const { termination, turns, modelCalls, costUsd, usage } = run.close();
+  assert.deepEqual([termination, turns, modelCalls, usage.totalTokens], ['stop', 1, 5, 452]);
+  assert.ok(Math.abs(costUsd - 0.5 - 3 * 0.00105) < 1e-9);
+});
+
+test('a parked run resumes once, on no looser limits', async () => {
+  const moved = clock();
+  const parked = (options = {}) => {
+    const run = new Run({ maxTurns: 3, timeout: '10s', clock: moved, onEnd: () => assert.fail('it has no ending'), ...options });
+    run.go();
+    run.turn(tool(1));
+    moved.now += 4_000;
+    return run;
+  };
+  const run = parked();
+  const text = run.park();
+  assert.deepEqual([run.parked, run.running, run.outcome], [true, false, null]);
+  for (const use of [() => run.go(), () => run.turn(chat('x')), () => run.close(), () => run.cancel(), () => run.park(), () => run.turns, () => run.finished(), () => run.result('c1', 'x')]) {
+    assert.throws(use, (e) => e instanceof ConfigError && /the run is parked/.test(e.message), String(use));
+  }
+  assert.match(inspect(run), /parked: true/);
+  run[Symbol.dispose]();
+  moved.now += 1e9;
+  const ended = [];
+  const again = Run.resume(text, { clock: moved, onEnd: (outcome) => ended.push(outcome) });
+  assert.equal(again.wakeInMs, 6_000);
+  again.result('c1', 'x');
+  assert.ok(again.go());
+  again.turn(chat('Done.'));
+  assert.equal(again.go(), false);
+  assert.deepEqual([again.outcome.termination, again.outcome.turns, again.outcome.toolCalls, ended.length], ['stop', 2, 1, 1]);
+  assert.throws(() => Run.resume(text), ConfigError);
+  assert.throws(() => Run.resume(parked().park().replace('"max_turns":3', '"max_turns":9')), ConfigError);
+  for (const broken of ['', '{}', 'null', 3, null, undefined, Promise.resolve('')]) assert.throws(() => Run.resume(broken), ConfigError);
+  assert.throws(() => Run.resume(parked().park(), { maxTurns: 9 }), (e) => e instanceof ConfigError && /max_turns/.test(e.message));
+  assert.throws(() => Run.resume(parked().park(), { maxTurn: 9 }), /maxTurns/);
+  assert.throws(() => Run.resume(parked().park(), { allow: ['maxTurn'] }), /max_turns/);
+  assert.throws(() => Run.resume(parked().park(), { task: 'x' }), /unknown/);
+  for (const allow of [['maxTurns'], ['max_turns']]) assert.ok(Run.resume(parked().park(), { maxTurns: 9, allow }).running);
+  assert.ok(Run.resume(parked().park(), { limits: { maxTurns: 2 } }).running);
+  const stopped = new AbortController();
+  const cancelled = Run.resume(parked().park(), { signal: stopped.signal });
+  stopped.abort();
+  assert.equal(cancelled.outcome.termination, 'cancelled');
+  assert.equal(await new Run().during((own) => { own.go(); own.turn(tool()); own.park(); }), null);
+  // In another process.
+  const script = `const { Run } = require('@endstop/node'); const run = Run.resume(process.argv[1]); run.result('c1', 'x'); run.go(); run.turn(${JSON.stringify(chat('Done.'))}); console.log(JSON.stringify([run.close().termination, run.turns]));`;
+  const { stdout } = spawnSync(process.execPath, ['-e', script, parked().park()], { encoding: 'utf8' });
+  assert.equal(stdout.trim(), '["stop",2]');
+});
+
+test('the end is told once, and a listener that throws breaks nothing', async () => {
+  const ended = [];
+  const run = new Run({ onEnd: (outcome) => { ended.push(outcome); throw new Error('of the listener'); } });
+  const warned = new Promise((resolve) => process.once('warning', resolve));
+  run.go();
+  run.turn(chat('Done.'));
+  const outcome = run.close();
+  run.close();
+  run.cancel();
+  assert.deepEqual(ended, [outcome]);
+  assert.match((await warned).message, /of the listener/);
+  // A signal that outlives its runs keeps none of them.
+  const { signal } = new AbortController();
+  let count = 0;
+  const add = signal.addEventListener.bind(signal);
+  signal.addEventListener = (type, listener, options) => { count += 1; options.signal.addEventListener('abort', () => { count -= 1; }); add(type, listener, options); };
+  for (let n = 0; n < 5; n++) new Run({ signal }).close();
+  assert.equal(count, 0);
 });

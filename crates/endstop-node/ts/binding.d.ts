@@ -83,7 +83,7 @@ export declare class NativeRun {
   observe(at: number, variables?: string | undefined | null, metrics?: string | undefined | null): boolean
   /** Adds what a nested run has spent. */
   spent(at: number, spent: SpentFields): boolean
-  /** Adds what a response of another agent has cost, which is no turn of this run. */
+  /** Adds what a response of another agent has cost, which is not a turn of this run. */
   spentOn(at: number, response: NativeDetection): boolean
   /** Changes the limits of the run. What was spent so far counts against the new ones. */
   setLimits(at: number, limits: string): boolean
@@ -113,6 +113,8 @@ export declare class NativeRun {
   isParked(): boolean
   /** Milliseconds for which the run has run, as of its last event. */
   elapsed(): number
+  /** True if the next model call would be refused, because a limit is reached. */
+  isLimited(): boolean
   /** Returns the progress of the run. */
   progress(): Progress
 }
@@ -486,6 +488,8 @@ export interface SpentFields {
   costUsd?: number
   /** Turns, which count towards `max_turns`. */
   turns?: number
+  /** Model calls, for the outcome. */
+  modelCalls?: number
 }
 
 /** A response that was fed to a run. */

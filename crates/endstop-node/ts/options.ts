@@ -8,7 +8,7 @@ import { native } from './native.js';
 import type { Limits } from './vocabulary.js';
 
 /** The types of options. */
-export type Kind = 'text' | 'boolean' | 'amount' | 'object' | 'function' | 'signal' | 'any';
+export type Kind = 'text' | 'boolean' | 'amount' | 'count' | 'object' | 'function' | 'signal' | 'list' | 'any';
 
 /** The names of options, with their types. */
 export type Kinds<T> = { readonly [N in keyof T]-?: Kind };
@@ -17,9 +17,11 @@ const EXPECTED: Record<Kind, string> = {
   text: 'text',
   boolean: 'true or false',
   amount: 'a number, 0 or more',
+  count: 'a whole number, 0 or more',
   object: 'an object',
   function: 'a function',
   signal: 'an AbortSignal',
+  list: 'an array',
   any: 'anything',
 };
 
@@ -40,6 +42,13 @@ export const LIMIT_NAMES = native.limitTable().flatMap(({ name, obstacle }) => (
 
 function camel(name: string): string {
   return name.replace(/_([a-z])/g, (_, letter: string) => letter.toUpperCase());
+}
+
+/** Returns the kernel's name of a limit. */
+export function limitName(name: string): string {
+  const limit = LIMITS.get(name);
+  if (limit === undefined) throw new ConfigError(`limit \`${name}\`: ${native.unknownName(name, LIMIT_NAMES)}`);
+  return limit.name.replace(/_ms$/, '');
 }
 
 /** Describes a value for a message, without its content if that may be long. */
@@ -92,6 +101,8 @@ function isOf(kind: Kind, value: unknown): boolean {
       return typeof value === 'boolean';
     case 'amount':
       return isAmount(value);
+    case 'count':
+      return isAmount(value) && value <= 0xffff_ffff && Number.isInteger(value);
     case 'object':
       // A Map has no names, and would be empty in silence.
       return typeof value === 'object' && !(Symbol.iterator in (value as object));
@@ -99,6 +110,8 @@ function isOf(kind: Kind, value: unknown): boolean {
       return typeof value === 'function';
     case 'signal':
       return value instanceof AbortSignal;
+    case 'list':
+      return Array.isArray(value);
     case 'any':
       return true;
   }
@@ -177,9 +190,9 @@ export function jsonOf(name: string, given: Record<string, unknown> | undefined)
   });
 }
 
-/** Writes the output of a tool as text. */
-export function contentOf(output: unknown): string {
-  if (typeof output === 'string') return output;
+/** Writes the output of a tool as text: text as it is, unless it must be JSON as well. */
+export function contentOf(output: unknown, isJson = false): string {
+  if (typeof output === 'string' && !isJson) return output;
   if (isUnread(output)) {
     const fix = isThenable(output) ? 'await it first' : 'read it first';
     throw new ConfigError(`invalid result of a tool: ${shown(output)}; ${fix}`);
