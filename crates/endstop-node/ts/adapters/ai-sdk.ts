@@ -10,8 +10,10 @@
 //   endstop.outcome.termination          // one ending
 //
 // At a limit, the SDK returns the steps so far. A response that must not be used (truncated, filtered,
-// cut, an unknown finish value) throws `EndstopStopped`, with the outcome; a stream ends with an error
-// part. Read a stream inside of `during`, because the run ends with it.
+// cut, an unknown finish value) throws `EndstopStopped`, with the outcome; a stream has an error part, and
+// `during` throws if the stream was read inside. A route returns its stream or `Response` from `during`:
+// the run ends with it, a stream of UI messages carries the ending as the data part `data-endstop`, and a
+// client that leaves cancels the run. Without `during`, `hooks()` end the run of one request.
 //
 // Blind spots without the adapter, all of which it covers: a stream that was cut ends with the finish
 // reason `other`, like an answer; a truncated or filtered answer is `text`; `stopWhen` counts steps,
@@ -19,12 +21,14 @@
 // (`createOpenAI({ fetch: tap() })`) the run sees the bytes; without it, what the model reports.
 
 import { type Detection, response } from '../detect.js';
-import { EndstopStopped } from '../errors.js';
+import { ConfigError } from '../errors.js';
 import type { Outcome } from '../outcome.js';
-import { requireVersion, Scope } from './base.js';
+import { type Attempt, type Ending, type Loop, requireVersion, type Result, Scope } from './base.js';
 
 const SUPPORTED = ['v2', 'v3', 'v4'];
 const RANGE = 'ai >=5 <8';
+/** The data part of a stream of UI messages that has the ending. */
+const PART = 'data-endstop';
 
 /** A part of a message or of a stream, whose fields depend on its type and on the SDK's version. */
 interface Part {
@@ -50,17 +54,56 @@ interface Model {
 /** A finished step of the SDK. */
 interface Step {
   readonly content: readonly Part[];
+  readonly toolCalls?: readonly Part[];
 }
 
 /** A condition that ends the SDK's loop. */
 type Condition = (options: any) => boolean | PromiseLike<boolean>;
 
-/** One run of `generateText` or `streamText`, or of an agent of the SDK. */
+/** The program's own settings for the SDK that the adapter has, too. */
+export interface HookOptions {
+  /** Other conditions that may stop the loop. */
+  readonly stopWhen?: Condition | readonly Condition[] | undefined;
+  readonly onStepFinish?: ((step: any) => unknown) | undefined;
+  readonly onFinish?: ((event: any) => unknown) | undefined;
+  readonly onError?: ((event: any) => unknown) | undefined;
+  readonly onAbort?: ((event: any) => unknown) | undefined;
+}
+
+/** The settings for `generateText`, `streamText` and agents. */
+export interface Hooks {
+  readonly stopWhen: Condition;
+  readonly onStepFinish: (step: any) => Promise<void>;
+  readonly onFinish: (event: any) => Promise<void>;
+  readonly onError: (event: any) => Promise<any>;
+  readonly onAbort: (event: any) => Promise<void>;
+  readonly abortSignal: AbortSignal;
+}
+
+/** What the adapter remembers of a loop. */
+interface Notes {
+  /** The steps so far. */
+  steps?: readonly Step[];
+  /** The other conditions, and the ending that the one that fired stands for. */
+  conditions?: readonly Condition[];
+  fired?: Ending;
+  /** The settings of the last model call. */
+  params?: { readonly toolChoice?: { type: string }; readonly responseFormat?: { type: string } };
+  /** The text of the last response. */
+  text?: string;
+  /** True if a stream of UI messages has the ending. */
+  isTold?: boolean;
+  /** The form of the stream that is returned, if it is one of UI messages. */
+  isUi?: 'bytes' | 'objects';
+}
+
+/** The run of `generateText` or `streamText`, or of an agent of the SDK, for each request. */
 export class Endstop extends Scope {
+  readonly hint: string = 'give the SDK `model: endstop.model(…)`, a model of a provider and not its name';
+
   /** Returns the model under the run: it reports the true finish, and runs no cut call. */
   model<M extends object>(model: M): M {
-    const inner = model as unknown as Model;
-    requireVersion("the model's specification", inner.specificationVersion, SUPPORTED, RANGE);
+    const inner = this.#checked(model);
     return new Proxy(model, {
       get: (target, name) => {
         if (name === 'doGenerate') {
@@ -75,144 +118,356 @@ export class Endstop extends Scope {
     });
   }
 
+  #checked(model: unknown): Model {
+    if (typeof model === 'string') {
+      throw new ConfigError(
+        `invalid model \`${model}\`: a name has no hook; give the model of a provider, for example ` +
+          `endstop.model(gateway('${model}')) with \`import { gateway } from 'ai'\`, or openai('…')`,
+      );
+    }
+    const { specificationVersion: version, languageModel, doGenerate } = (model ?? {}) as Partial<Model> & { languageModel?: unknown };
+    if (typeof doGenerate !== 'function' && (typeof model === 'function' || typeof languageModel === 'function')) {
+      throw new ConfigError("invalid model: this is a provider; give one of its models, for example endstop.model(openai('gpt-5'))");
+    }
+    requireVersion("the model's specification", version, SUPPORTED, RANGE);
+    return model as Model;
+  }
+
   /** The same as a middleware, for `wrapLanguageModel`. */
   readonly middleware: any = {
     specificationVersion: 'v4' as const,
     wrapGenerate: (given: { doGenerate: () => PromiseLike<any>; params: any; model: Model }) => {
-      requireVersion("the model's specification", given.model.specificationVersion, SUPPORTED, RANGE);
+      this.#checked(given.model);
       return this.#generate(given.params, given.doGenerate);
     },
     wrapStream: (given: { doStream: () => PromiseLike<any>; params: any; model: Model }) => {
-      requireVersion("the model's specification", given.model.specificationVersion, SUPPORTED, RANGE);
+      this.#checked(given.model);
       return this.#stream(given.params, given.doStream);
     },
   };
 
   /**
-   * Returns the settings for `generateText`, `streamText` and agents. Other conditions may stop the
-   * loop as well.
+   * Returns the settings for `generateText`, `streamText` and agents. The program's own go through here,
+   * because one of each replaces the other: `hooks({ stopWhen: stepCountIs(5), onFinish })`.
    */
-  hooks(...others: Condition[]): {
-    stopWhen: Condition;
-    onStepFinish: (step: any) => void;
-    abortSignal: AbortSignal;
-  } {
+  hooks(own: HookOptions = {}): Hooks {
+    const loop = this.loop;
+    const conditions = own.stopWhen === undefined ? [] : [own.stopWhen].flat();
+    // Outside of `during` the loop ends by these.
+    const over = (): void => {
+      if (!loop.isInside) loop.returned(() => this.endingOf(loop, undefined));
+    };
     return {
-      stopWhen: this.stopWhen(...others),
-      onStepFinish: this.onStepFinish,
-      abortSignal: this.signal,
+      stopWhen: this.stopWhen(...conditions),
+      onStepFinish: async (step) => {
+        this.onStepFinish(step);
+        await own.onStepFinish?.(step);
+      },
+      onFinish: async (event) => {
+        over();
+        await own.onFinish?.(event);
+      },
+      onError: async (event) => {
+        if (!loop.isInside) loop.threw(event?.error, (one) => this.endingAfter(one));
+        if (own.onError !== undefined) return own.onError(event);
+        console.error(event?.error);
+      },
+      onAbort: async (event) => {
+        if (!loop.isInside) loop.left();
+        await own.onAbort?.(event);
+      },
+      abortSignal: loop.signal,
     };
   }
 
-  /** Returns a condition that stops the loop if the next model call is refused. */
+  /** Returns a condition that stops the loop if the next model call is refused, or another condition holds. */
   stopWhen(...others: Condition[]): Condition {
+    (this.loop.notes as Notes).conditions = others;
     return async (options: { steps: readonly Step[] }) => {
+      const loop = this.loop;
       const last = options.steps.at(-1);
       if (last !== undefined) this.onStepFinish(last);
-      for (const other of others) {
-        if (await other(options)) return true;
-      }
-      return !this.tryCall();
+      const notes: Notes = loop.notes;
+      notes.steps = options.steps;
+      notes.fired = await firedBy(others, options.steps);
+      return notes.fired !== null || !loop.mayContinue();
     };
   }
 
   /** Feeds the results of a step's tools. */
   readonly onStepFinish = (step: any): void => {
-    for (const part of (step as Step).content) {
-      if (part.type === 'tool-result') this.run.result(part['toolCallId'], part['output']);
-      if (part.type === 'tool-error') {
-        this.run.result(part['toolCallId'], textOf(part['error']), { status: 'error' });
-      }
-    }
+    const loop = this.loop;
+    const notes: Notes = loop.notes;
+    if (notes.steps?.at(-1) !== step) notes.steps = [...(notes.steps ?? []), step as Step];
+    this.#feed(loop, step);
   };
 
+  #feed(loop: Loop, step: unknown): void {
+    for (const { id, output, status } of this.resultsOf(step)) loop.result(id, output, { status });
+  }
+
+  /** Returns the results of a step's tools. */
+  protected resultsOf(step: any): Result[] {
+    return (step as Step).content.flatMap((part): Result[] => {
+      if (part.type === 'tool-result') return [{ id: part['toolCallId'], output: part['output'], status: 'ok' }];
+      if (part.type !== 'tool-error') return [];
+      return [{ id: part['toolCallId'], output: textOf(part['error']), status: 'error' }];
+    });
+  }
+
   async #generate(params: any, call: () => PromiseLike<any>): Promise<any> {
-    this.#beforeCall(params, false);
+    const attempt = this.#begin(params, false);
     let generated: Generated;
     try {
-      generated = (await call()) as Generated;
+      generated = (await attempt.within(call)) as Generated;
     } catch (problem) {
-      throw this.failedCall(problem);
+      throw attempt.failed(problem);
     }
-    const { stopped } = this.afterCall(described(generated));
+    const { stopped } = this.#finished(attempt, described(generated));
     if (stopped === null) return generated;
     const whole = generated.content.filter((part) => part.type !== 'tool-call');
-    if (!stopped.isSuccess) throw new EndstopStopped(stopped);
+    if (!stopped.isSuccess) throw attempt.loop.refused(stopped);
     // An answer was declared next to a call: the loop ends with the answer.
     const isCall = whole.length < generated.content.length;
     return isCall ? { ...generated, content: whole, finishReason: natural(generated.finishReason) } : generated;
   }
 
   async #stream(params: any, call: () => PromiseLike<any>): Promise<any> {
-    this.#beforeCall(params, true);
+    const attempt = this.#begin(params, true);
     try {
-      const result = await call();
-      const parts = (result.stream as ReadableStream<Part>).pipeThrough(this.#watch());
-      return { ...result, stream: parts };
+      const result = await attempt.within(call);
+      return { ...result, stream: this.#watch(attempt, result.stream as ReadableStream<Part>) };
     } catch (problem) {
-      throw this.failedCall(problem);
+      throw attempt.failed(problem);
     }
   }
 
-  /** Asks for a call, after the results of tools in its prompt. */
-  #beforeCall(params: { prompt?: readonly { role: string; content: any }[] }, streaming: boolean): void {
+  /** Begins a call, after the results of tools in its prompt. */
+  #begin(params: { prompt?: readonly { role: string; content: any }[]; abortSignal?: AbortSignal }, streaming: boolean): Attempt {
     const messages = params.prompt ?? [];
     const end = messages.slice(messages.findLastIndex((message) => message.role === 'assistant') + 1);
-    for (const message of end) {
-      if (message.role !== 'tool') continue;
-      for (const part of message.content as Part[]) {
-        if (part.type === 'tool-result') this.run.result(part['toolCallId'], outputOf(part['output']));
-      }
-    }
-    this.beforeCall(streaming);
+    const results = end.flatMap((message) => (message.role === 'tool' ? (message.content as Part[]).flatMap(resultOf) : []));
+    const { loop } = this;
+    const attempt = loop.begin(results, streaming, params.abortSignal);
+    const notes: Notes = loop.notes;
+    notes.params = params as Notes['params'] & object;
+    return attempt;
+  }
+
+  #finished(attempt: Attempt, found: Detection): ReturnType<Attempt['finished']> {
+    const notes: Notes = attempt.loop.notes;
+    notes.text = found.text;
+    return attempt.finished(found);
   }
 
   /**
    * Passes the parts of a stream. Calls wait for the finish, because the SDK runs a tool as soon as
    * its call arrives, and only the finish says if the call is whole.
    */
-  #watch(): TransformStream<Part, Part> {
+  #watch(attempt: Attempt, stream: ReadableStream<Part>): ReadableStream<Part> {
+    const reader = stream.getReader();
     const seen: Part[] = [];
     const waiting: Part[] = [];
-    let isOver = false;
-    const end = (finish: Part | null, controller: TransformStreamDefaultController<Part>): void => {
-      isOver = true;
-      const { stopped } = this.afterCall(describedStream(seen, finish));
-      if (stopped !== null && !stopped.isSuccess) return fail(stopped, controller);
-      if (stopped === null) waiting.forEach((part) => controller.enqueue(part));
+    const fail = (outcome: Outcome): Part[] => [{ type: 'error', error: attempt.loop.refused(outcome) }];
+    /** Returns the last parts; null if more may follow. */
+    const last = (part: Part | null): Part[] | null => {
+      if (part?.type === 'error') return [{ ...part, error: attempt.failed(part['error']) }];
+      if (part !== null && part.type !== 'finish') return null;
+      const { stopped } = this.#finished(attempt, describedStream(seen, part));
+      if (stopped !== null && !stopped.isSuccess) return fail(stopped);
+      const parts = stopped === null ? waiting : [];
       const isCall = stopped !== null && waiting.length > 0;
-      if (finish !== null) {
-        controller.enqueue(isCall ? { ...finish, finishReason: natural(finish['finishReason']) } : finish);
+      if (part === null) return parts;
+      return [...parts, isCall ? { ...part, finishReason: natural(part['finishReason']) } : part];
+    };
+    const pull = async (controller: ReadableStreamDefaultController<Part>): Promise<void> => {
+      for (;;) {
+        let next: Awaited<ReturnType<typeof reader.read>>;
+        try {
+          next = await attempt.within(() => reader.read());
+        } catch (problem) {
+          return controller.error(attempt.failed(problem));
+        }
+        const part = next.done ? null : next.value;
+        let ends = last(part);
+        if (ends === null && part !== null) {
+          if (part.type === 'text-delta' || part.type === 'tool-call' || part.type === 'response-metadata') seen.push(part);
+          if (part.type === 'text-delta' && !attempt.delta(String(part['delta'] ?? ''))) {
+            attempt.left();
+            const outcome = attempt.loop.run.finished();
+            if (outcome.termination === 'cancelled') return controller.error(attempt.loop.run.signal.reason);
+            ends = fail(outcome);
+          } else if (part.type === 'tool-call') {
+            waiting.push(part);
+            continue;
+          } else {
+            return controller.enqueue(part);
+          }
+        }
+        ends?.forEach((one) => controller.enqueue(one));
+        controller.close();
+        // A finish that follows an error is made up.
+        if (!next.done) await reader.cancel().catch(() => {});
+        return;
       }
     };
-    const fail = (outcome: Outcome, controller: TransformStreamDefaultController<Part>): void => {
-      isOver = true;
-      controller.enqueue({ type: 'error', error: new EndstopStopped(outcome) });
-      controller.terminate();
+    const cancel = async (reason: unknown): Promise<void> => {
+      attempt.left();
+      await reader.cancel(reason);
     };
-    return new TransformStream({
-      transform: (part, controller) => {
-        if (isOver) return;
-        if (part.type === 'finish') return end(part, controller);
-        if (part.type === 'error') {
-          // The finish that follows is made up.
-          isOver = true;
-          const failed = this.failedCall(part['error']);
-          controller.enqueue({ ...part, error: failed });
-          return controller.terminate();
-        }
-        if (part.type === 'text-delta' || part.type === 'tool-call' || part.type === 'response-metadata') seen.push(part);
-        if (part.type === 'text-delta' && !this.run.delta(String(part['delta'] ?? ''))) {
-          return fail(this.outcome, controller);
-        }
-        if (part.type === 'tool-call') waiting.push(part);
-        else controller.enqueue(part);
-      },
-      flush: (controller) => {
-        if (!isOver) end(null, controller);
+    return new ReadableStream<Part>({ pull, cancel }, { highWaterMark: 0 });
+  }
+
+  protected override endingOf(loop: Loop, value: unknown): Ending {
+    const notes: Notes = loop.notes;
+    if (loop.isUnused) return null;
+    const result = (typeof value === 'object' && value !== null ? value : {}) as { steps?: readonly Step[] };
+    const steps = Array.isArray(result.steps) ? (result.steps as readonly Step[]) : (notes.steps ?? []);
+    // A program without the hooks has the results here only.
+    for (const step of steps) this.#feed(loop, step);
+    const { content, toolCalls } = lastOf(steps);
+    if (content.some((part) => part.type === 'tool-approval-request' && part['isAutomatic'] !== true)) return 'paused';
+    const isStructured = notes.params?.responseFormat?.type === 'json';
+    if (loop.run.ending === 'stop' && isStructured) return structured(value, notes.text ?? '');
+    if (loop.run.ending !== null) return null;
+    const { waiting } = loop;
+    if (waiting.length === 0 || steps.length === 0) return notes.fired ?? stoppedBy(steps.length);
+    const fired = notes.fired ?? firedOf(notes.conditions ?? [], steps);
+    if (fired !== null) return fired;
+    // A call without a result: of a tool of the client, or of one that is the answer.
+    const open = toolCalls.find((call) => waiting.includes(call['toolCallId']));
+    const choice = notes.params?.toolChoice?.type;
+    const isAnswer = open !== undefined && (choice === 'required' || choice === 'tool');
+    return isAnswer ? submitted(open['toolName'], open['input']) : 'paused';
+  }
+
+  protected override unread(loop: Loop, value: unknown): string | null {
+    const isResult = typeof value === 'object' && value !== null && 'fullStream' in value;
+    if (!isResult || !loop.isPending || !loop.run.running) return null;
+    return (
+      'the stream has not been read when `during` returns: return result.toUIMessageStreamResponse(), ' +
+      'result.toUIMessageStream() or result.textStream from it, or read the stream inside'
+    );
+  }
+
+  /** Adds the ending to a stream of UI messages, in front of its end. */
+  protected override chunksOf(loop: Loop, chunk: unknown): unknown[] {
+    const chunks = super.chunksOf(loop, chunk);
+    const notes: Notes = loop.notes;
+    const form = formOf(chunk);
+    if (form !== null) notes.isUi = form;
+    if (notes.isTold === true || notes.isUi === undefined || !(chunk === undefined || isEnd(chunk))) return chunks;
+    notes.isTold = true;
+    loop.returned(() => this.endingOf(loop, undefined));
+    const part = { type: PART, data: this.dataOf(loop) };
+    return [notes.isUi === 'bytes' ? new TextEncoder().encode(`data: ${JSON.stringify(part)}\n\n`) : part, ...chunks];
+  }
+
+  protected override isSilent(loop: Loop): boolean {
+    return (loop.notes as Notes).isUi === undefined;
+  }
+
+  /** Returns what the client hears of the ending. The evidence stays on the server, because it may quote. */
+  protected dataOf(loop: Loop): object {
+    const { outcome } = loop.run;
+    if (outcome === null) return { termination: null, category: null, isSuccess: false, isParked: loop.parked !== null };
+    const { termination, category, isSuccess } = outcome;
+    return { termination, category, isSuccess, isParked: false };
+  }
+}
+
+/** Returns the form of the chunk that begins a stream of UI messages. */
+function formOf(chunk: unknown): 'bytes' | 'objects' | null {
+  if (chunk instanceof Uint8Array) return textAt(chunk, 'data: {"type":"start"') ? 'bytes' : null;
+  return typeof chunk === 'object' && chunk !== null && (chunk as Part).type === 'start' && !('request' in chunk) ? 'objects' : null;
+}
+
+/** True for the chunks that end a stream of UI messages. */
+function isEnd(chunk: unknown): boolean {
+  if (chunk instanceof Uint8Array) return ['data: {"type":"finish"', 'data: {"type":"abort"', 'data: [DONE]'].some((one) => textAt(chunk, one));
+  return ['finish', 'abort'].includes((chunk as Part).type);
+}
+
+function textAt(chunk: Uint8Array, text: string): boolean {
+  const start = Buffer.from(chunk.buffer, chunk.byteOffset, Math.min(chunk.length, text.length + 1)).toString('latin1');
+  // `finish-step` and `start-step` are other parts.
+  return start.startsWith(text) && !start.slice(text.length).startsWith('-');
+}
+
+/** Returns the ending of an answer in a call. */
+function submitted(name: string, deliverable: unknown): Ending {
+  return { ended: 'submitted', deliverable, detail: `the tool \`${name}\` has the answer` };
+}
+
+/** Returns the ending of a loop that stopped after its tools, for a reason that only the program knows. */
+function stoppedBy(steps: number): Ending {
+  return { ended: 'error_max_turns', detail: `the SDK ended its loop after ${steps} steps, by its own \`stopWhen\`` };
+}
+
+/** Returns the ending of a structured answer. */
+function structured(value: unknown, text: string): Ending {
+  let deliverable: unknown;
+  try {
+    const result = value as { object?: unknown; output?: unknown; experimental_output?: unknown } | undefined;
+    deliverable = result?.object ?? result?.output ?? result?.experimental_output ?? JSON.parse(text);
+  } catch {
+    return null; // Not an answer of the schema. The SDK throws when the program reads it.
+  }
+  return deliverable === null || deliverable === undefined ? null : { ended: 'submitted', deliverable, detail: 'a structured answer' };
+}
+
+/** Evaluates conditions, and returns the ending that the one that holds stands for. */
+async function firedBy(conditions: readonly Condition[], steps: readonly Step[]): Promise<Ending> {
+  for (const condition of conditions) {
+    const read = new Set<string>();
+    if (await condition({ steps: watched(steps, read) })) return meaning(condition, read, steps);
+  }
+  return null;
+}
+
+/** The same for conditions that the SDK did not evaluate, because a call had no result. */
+function firedOf(conditions: readonly Condition[], steps: readonly Step[]): Ending {
+  for (const condition of conditions) {
+    const read = new Set<string>();
+    try {
+      if (condition({ steps: watched(steps, read) }) === true) return meaning(condition, read, steps);
+    } catch {
+      continue; // The SDK would not have called it either.
+    }
+  }
+  return null;
+}
+
+/** Returns the steps, and notes what a condition reads of them: only that tells a limit from an answer in a call. */
+function watched(steps: readonly Step[], read: Set<string>): readonly Step[] {
+  const noted = <T extends object>(target: T): T =>
+    new Proxy(target, {
+      get: (of, name) => {
+        if (typeof name === 'string') read.add(name);
+        const value: unknown = Reflect.get(of, name, of);
+        return typeof value === 'function' ? value.bind(of) : value;
       },
     });
-  }
+  return steps.map(noted);
+}
+
+/** Returns the content and the calls of the last step. */
+function lastOf(steps: readonly Step[]): { content: readonly Part[]; toolCalls: readonly Part[] } {
+  const last = steps.at(-1);
+  const content = last?.content ?? [];
+  return { content, toolCalls: last?.toolCalls ?? content.filter((part) => part.type === 'tool-call') };
+}
+
+function meaning(condition: Condition, read: Set<string>, steps: readonly Step[]): Ending {
+  if (read.size === 0) return { ended: 'error_max_turns', detail: `\`stopWhen\` ended the loop of the SDK after ${steps.length} steps` };
+  const { content, toolCalls } = lastOf(steps);
+  // Of several calls the one that the condition asks for.
+  const isAsked = (call: Part): boolean => condition({ steps: [{ content: [call], toolCalls: [call], toolResults: [] }] }) === true;
+  const called = toolCalls.length > 1 ? (toolCalls.find(isAsked) ?? toolCalls.at(-1)) : toolCalls[0];
+  const isCall = called !== undefined && ['toolCalls', 'staticToolCalls', 'dynamicToolCalls', 'toolResults', 'content'].some((one) => read.has(one));
+  if (!isCall) return { ended: 'error_halted', detail: `stopWhen: ${condition.name || 'a condition of the program'} ended the loop` };
+  const result = content.find((part) => part.type === 'tool-result' && part['toolCallId'] === called['toolCallId']);
+  return submitted(called['toolName'], result?.['output'] ?? called['input']);
 }
 
 /** Describes a response by the model's own fields. */
@@ -270,6 +525,15 @@ function natural(given: unknown): unknown {
 function countOf(given: unknown): number | undefined {
   const count = typeof given === 'object' && given !== null ? (given as { total?: number }).total : given;
   return typeof count === 'number' ? count : undefined;
+}
+
+/** Returns the result of a tool in a prompt. */
+function resultOf(part: Part): Result[] {
+  if (part.type !== 'tool-result') return [];
+  const { toolCallId: id, output } = part;
+  const kind = (output as { type?: string } | undefined)?.type;
+  const status = kind === 'execution-denied' ? 'denied' : kind === 'error-text' || kind === 'error-json' ? 'error' : 'ok';
+  return [{ id, output: kind === 'execution-denied' ? ((output as { reason?: string }).reason ?? 'denied') : outputOf(output), status }];
 }
 
 /** Returns the output of a tool in a prompt. */

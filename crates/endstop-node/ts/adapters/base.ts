@@ -1,14 +1,20 @@
-// What the adapters share: one run of a framework, its tap, and the rule when to stop.
+// What the adapters share: the run of a request, its model calls, and the rule when to stop.
 
+import { AsyncLocalStorage } from 'node:async_hooks';
 import type { Call } from '../binding.js';
-import { Detection } from '../detect.js';
+import type { Detection } from '../detect.js';
 import { ConfigError, EndstopStopped, VersionError } from '../errors.js';
 import type { Outcome } from '../outcome.js';
-import { Run, type RunOptions } from '../run.js';
+import { type Declared, type ModelCall, type ResultOptions, type ResumeOptions, Run, type RunOptions } from '../run.js';
 import { Recording, within } from '../tap.js';
 
-/** The settings of a run. */
-export type Settings = Omit<RunOptions, 'inject'>;
+/** The settings of the runs of an adapter. */
+export interface Settings extends Omit<RunOptions, 'inject'> {
+  /** A parked run, which continues instead of a new one: the text of `parked`. */
+  readonly resume?: string | undefined;
+  /** The limits that may be looser than those of the parked run. */
+  readonly allow?: ResumeOptions['allow'];
+}
 
 /** What a framework must do after a response. */
 export interface Fed {
@@ -18,108 +24,497 @@ export interface Fed {
   readonly heldBack: readonly Call[];
 }
 
-/** One run of a framework. The adapters add the framework's hooks. */
-export class Scope {
-  /** The run. */
+/** How a loop ended that returned: as its last response says (null), paused, left, or as only its framework knows. */
+export type Ending = null | 'paused' | 'left' | (Declared & { readonly detail?: string });
+
+const CURRENT = new AsyncLocalStorage<Loop>();
+
+/** One loop of a framework, with its run. */
+export class Loop {
   readonly run: Run;
-  /** What the tap saw since the last model call. */
-  readonly recording = new Recording();
-  /** True if the next model call was already asked for. */
-  #asked = false;
-  #failed = false;
+  /** The state of the run, if it waits for a person or a client. */
+  parked: string | null = null;
+  /** True if its loop is gone. */
+  isOver = false;
+  /** True inside of `during`, which closes the run. */
+  isInside = false;
+  /** What the adapter remembers of the loop. */
+  readonly notes: Record<string, any> = {};
+  /** The outcome that left as an exception, which the framework may have swallowed. */
+  #thrown: Outcome | null = null;
+  /** True while a response is refused, which the framework hears from its model. */
+  #isRefusing = false;
+  #aborts: AbortController | null = null;
+  readonly #open = new Set<Attempt>();
+  #attempts = 0;
+  /** The conversations that asked for a tool call, by its id, and the calls that wait for results. */
+  readonly #owners = new Map<string, string[]>();
+  readonly #waiting = new Map<string, Set<string>>();
+  readonly #failed = new Set<string>();
+  #names = 0;
+  /** What the tap sees of others: sub-agents, guardrails and tools that call models. */
+  readonly #rest: Recording;
 
-  constructor(settings: Settings = {}) {
-    this.run = new Run(settings);
-  }
-
-  /** The outcome, once the run has ended. */
-  get outcome(): Outcome {
-    return this.run.finished();
-  }
-
-  /** Aborts when the run ends, for example at its deadline. */
-  get signal(): AbortSignal {
-    return this.run.signal;
-  }
-
-  /**
-   * Calls the framework, and ends the run with it. Returns what the framework returned. An exception
-   * leaves this method, and ends the run as well; at `timeout` it is `EndstopStopped`.
-   */
-  async during<T>(body: () => T | Promise<T>): Promise<T> {
-    let returned: { value: T } | null = null;
-    const outcome = await this.run.during(async () => {
-      returned = { value: await within(this.recording, body) };
+  constructor(
+    readonly scope: Scope,
+    settings: Settings,
+    readonly outer: Loop | null,
+  ) {
+    const { resume, allow, ...options } = settings;
+    this.run = resume === undefined ? new Run(options) : Run.resume(resume, resumed(options, allow));
+    const spend = (detection: Detection): void => {
+      this.#rest.take();
+      if (this.run.running) this.run.spent(detection);
+    };
+    this.#rest = new Recording(spend, () => {
+      if (!this.mayContinue()) throw new EndstopStopped(this.run.finished());
     });
-    if (returned === null) throw new EndstopStopped(outcome);
-    return (returned as { value: T }).value;
   }
 
-  /** Asks for a model call. Throws `EndstopStopped` if the run has ended. */
-  beforeCall(streaming: boolean): void {
-    if (!this.tryCall(streaming)) throw new EndstopStopped(this.outcome);
-    this.#asked = false;
+  /** Runs a function in the context of the loop. */
+  within<T>(body: () => T): T {
+    return CURRENT.run(this, () => within(this.#rest, body));
   }
 
-  /** Asks for the next model call. False: the run has ended. */
-  tryCall(streaming = false): boolean {
-    if (this.#asked && this.run.running) return true;
-    this.#asked = this.run.ask({ streaming, retry: this.#failed });
-    this.#failed = false;
-    this.recording.take();
-    return this.#asked;
-  }
-
-  /**
-   * Feeds the failure of a model call, and returns what must leave the framework. An SDK may fail on a
-   * response that the tap understood, for example one that a filter cut; the response then counts.
-   */
-  failedCall(problem: unknown): unknown {
-    if (problem instanceof EndstopStopped) return problem;
-    const seen = this.#seen() ?? this.#seenError();
-    if (seen !== null && seen.error === null) {
-      const { stopped } = this.afterCall(null);
-      if (stopped !== null && !stopped.isSuccess) return new EndstopStopped(stopped);
-    } else {
-      this.recording.take();
-      this.run.failed(seen?.error ?? problem);
+  /** Aborts when the run ends while the framework works, but not for a response that its model refuses. */
+  get signal(): AbortSignal {
+    if (this.#aborts === null) {
+      const aborts = (this.#aborts = new AbortController());
+      const { signal } = this.run;
+      const abort = (): void => {
+        if (!this.#isRefusing) aborts.abort(signal.reason);
+      };
+      if (signal.aborted) abort();
+      else signal.addEventListener('abort', abort, { once: true });
     }
-    this.#failed = true;
-    return problem;
+    return this.#aborts.signal;
   }
 
-  /** Returns the last response that the tap saw; null if it saw none since the call was asked for. */
-  #seen(): Detection | null {
-    if (this.recording.last === null) this.recording.settle();
-    return this.recording.last;
+  /** Feeds the result of a tool call. */
+  result(id: string, output: unknown, options: ResultOptions = {}): void {
+    if (this.#waiting.get(this.#ownerOf(id) ?? '')?.delete(id) === true) this.#owners.get(id)?.pop();
+    if (this.run.running) this.run.result(id, output, options);
   }
 
-  /** Returns the response that failed in mid-stream, if its bytes name the provider's error. */
-  #seenError(): Detection | null {
-    this.recording.abandon();
-    const last = this.recording.last;
-    return last?.error?.kind === 'incomplete_stream' ? null : last;
+  /** The ids of the tool calls that wait for results. */
+  get waiting(): string[] {
+    return [...this.#waiting.values()].flatMap((ids) => [...ids]);
+  }
+
+  /** True if no model call was made. */
+  get isUnused(): boolean {
+    return this.#attempts === 0;
+  }
+
+  /** True if no model call was made yet, or one waits for its response. */
+  get isPending(): boolean {
+    return this.isUnused || this.#open.size > 0;
+  }
+
+  #ownerOf(id: string): string | undefined {
+    return this.#owners.get(id)?.at(-1);
   }
 
   /**
-   * Feeds the response of a model call: as the tap saw it, or else as the framework describes it.
+   * Returns the conversation of a model call, by the ids of the calls that its prompt answers. A call
+   * that answers none, while the first conversation is busy, is that of a sub-agent or a branch.
+   */
+  #conversation(answered: readonly string[]): string {
+    for (const id of answered) {
+      const owner = this.#ownerOf(id);
+      if (owner !== undefined) return owner;
+    }
+    const isBusy = (this.#waiting.get('')?.size ?? 0) > 0 || [...this.#open].some((one) => one.of === '');
+    return isBusy && answered.length === 0 ? `#${(this.#names += 1)}` : '';
+  }
+
+  /** Asks if the framework may call the model again. False: the run has ended. */
+  mayContinue(): boolean {
+    return this.run.running && this.run.may();
+  }
+
+  /** Begins a model call, whose prompt has these results of tools. Throws `EndstopStopped` if the run has ended. */
+  begin(results: readonly Result[], streaming: boolean, signal?: AbortSignal): Attempt {
+    if (this.isOver) throw used(this.run);
+    const answered = results.map((result) => result.id);
+    const of = this.#conversation(answered);
+    for (const { id, output, status } of results) this.result(id, output, status === undefined ? {} : { status });
+    this.#attempts += 1;
+    const call = this.run.running ? this.run.call(of) : null;
+    const retry = this.#failed.delete(of);
+    if (call?.ask({ streaming, retry }) !== true) throw this.refused(this.run.finished());
+    const attempt = new Attempt(this, of, call, signal);
+    this.#open.add(attempt);
+    return attempt;
+  }
+
+  /** Forgets an attempt that has ended. */
+  ended(attempt: Attempt, isFailed: boolean): void {
+    this.#open.delete(attempt);
+    if (isFailed) this.#failed.add(attempt.of);
+  }
+
+  /** Remembers the tool calls that a conversation waits for. */
+  waits(of: string, calls: readonly Call[]): void {
+    const waiting = this.#waiting.get(of) ?? new Set();
+    // The calls of a turn before have been answered, or never will be.
+    waiting.clear();
+    for (const { id } of calls) {
+      waiting.add(id);
+      this.#owners.set(id, [...(this.#owners.get(id) ?? []), of]);
+    }
+    this.#waiting.set(of, waiting);
+  }
+
+  /** Ends the run with a response that must not be used. */
+  refuse(): Outcome {
+    this.#isRefusing = true;
+    try {
+      return this.run.close();
+    } finally {
+      this.#isRefusing = false;
+    }
+  }
+
+  /** Returns the exception that stops the framework. */
+  refused(outcome: Outcome): EndstopStopped {
+    if (!outcome.isSuccess) this.#thrown = outcome;
+    return new EndstopStopped(outcome);
+  }
+
+  /** Ends the run because the caller has left. */
+  left(): void {
+    if (this.run.running) this.run.cancel();
+    this.#over();
+  }
+
+  /** Ends the run after its loop returned, unless it is paused. Returns what must leave the adapter instead. */
+  returned(ending: () => Ending): EndstopStopped | null {
+    if (this.run.running) {
+      const how = this.#open.size > 0 ? 'left' : ending();
+      if (how === 'left') this.run.cancel();
+      else if (how === 'paused') this.parked = this.run.park();
+      else if (how !== null) this.run.close(true, how.detail ?? '', how);
+      else if (this.isUnused) this.run.close(false, `no model call was seen: ${this.scope.hint}`);
+      else this.run.close();
+    } else if (this.#open.size > 0 && this.run.outcome !== null && this.run.outcome.termination !== 'cancelled') {
+      // The framework ended its stream without a word, for example at the deadline.
+      this.refused(this.run.outcome);
+    }
+    this.#over();
+    return this.#thrown === null ? null : new EndstopStopped(this.#thrown);
+  }
+
+  /** Ends the run after an exception left its loop. Returns what must leave the adapter. */
+  threw(problem: unknown, declared: (problem: unknown) => (Declared & { detail: string }) | undefined): unknown {
+    const isOver = !this.run.running;
+    const stop = stopIn(problem);
+    if (!isOver) this.run.closeAfter(problem, declared(problem));
+    this.#over();
+    const { outcome } = this.run;
+    if (stop !== null && stop.outcome === outcome) return stop;
+    const isOurs = isOver && outcome !== null && outcome.termination !== 'cancelled' && this.run.isLeft(problem);
+    return isOurs ? new EndstopStopped(outcome) : problem;
+  }
+
+  /** Marks the loop as gone, and books it in the run around it. */
+  #over(): void {
+    if (this.isOver) return;
+    this.isOver = true;
+    const { usage, costUsd, outcome } = this.run.parked ? { ...NOTHING } : this.run;
+    if (this.outer?.run.running !== true || usage === null) return;
+    this.outer.run.spent({
+      inputTokens: usage.inputTokens ?? 0,
+      outputTokens: usage.outputTokens ?? 0,
+      modelCalls: outcome?.modelCalls ?? 0,
+      ...(outcome?.costUnknown === true ? {} : { costUsd }),
+    });
+  }
+}
+
+const NOTHING = { usage: null, costUsd: 0, outcome: null };
+
+/** The options of a run that continues: those that the parked run has already are left out. */
+function resumed(options: RunOptions, allow: ResumeOptions['allow']): ResumeOptions {
+  const { task: _task, model: _model, price: _price, variables: _variables, inject: _inject, ...rest } = options;
+  return { ...rest, allow };
+}
+
+function used(run: Run): ConfigError {
+  const how = run.parked ? 'is parked' : `has ended as ${run.outcome?.termination}`;
+  return new ConfigError(
+    `the run of this Endstop ${how}: call the agent inside of endstop.during(() => …), which makes a run for each ` +
+      'request, or make an Endstop for each request',
+  );
+}
+
+/** Returns the exception of the adapter that a framework has thrown, maybe around its own. */
+function stopIn(problem: unknown): EndstopStopped | null {
+  const seen = new Set<unknown>();
+  let next: unknown = problem;
+  while (typeof next === 'object' && next !== null && !seen.has(next)) {
+    if (next instanceof EndstopStopped) return next;
+    seen.add(next);
+    const one = next as Record<string, unknown>;
+    next = one['lastError'] ?? one['cause'] ?? one['error'];
+  }
+  return null;
+}
+
+/** A result of a tool in a prompt. */
+export interface Result {
+  readonly id: string;
+  readonly output: unknown;
+  readonly status?: ResultOptions['status'];
+}
+
+/** One model call of a framework, with all requests that its SDK makes for it. */
+export class Attempt {
+  /** What the tap sees of the call. */
+  readonly #recording = new Recording();
+
+  constructor(
+    readonly loop: Loop,
+    readonly of: string,
+    readonly call: ModelCall,
+    /** The signal with which the framework makes the call. */
+    readonly signal: AbortSignal | undefined,
+  ) {}
+
+  /** Runs a function whose requests are those of the call. */
+  within<T>(body: () => T): T {
+    return within(this.#recording, body);
+  }
+
+  /** Feeds streamed text. False: the run has ended. */
+  delta(text: string): boolean {
+    return this.call.delta(text);
+  }
+
+  /**
+   * Feeds the response: as the tap saw it, or else as the framework describes it.
    *
    * The framework must stop if the run has ended, and if the response is neither an answer nor a
    * request for tools. It would take such a response for an answer, or run a tool with half of its
    * arguments.
    */
-  afterCall(described: Detection | null): Fed {
-    const response = this.#seen() ?? described;
-    this.recording.take();
+  finished(described: Detection | null): Fed {
+    if (this.#recording.last === null) this.#recording.settle();
+    const seen = this.#recording.take();
+    // After an error of its provider the framework may have an answer from another one.
+    const isRefused = (seen.at(-1)?.error?.status ?? 0) >= 400 && described !== null;
+    const response = isRefused ? described : (seen.pop() ?? described);
     if (response === null) {
+      this.loop.ended(this, true);
+      this.call.close();
       throw new ConfigError('the tap saw no response; give the client the fetch of the tap: { fetch: tap() }');
     }
-    const turn = this.run.turn(response);
-    if (turn.outcome !== null) return { stopped: turn.outcome, heldBack: turn.heldBack };
-    if (turn.ending !== null && turn.ending !== 'stop' && turn.ending !== 'submitted') {
-      return { stopped: this.run.close(), heldBack: turn.heldBack };
+    this.#earlier(seen);
+    return this.#fed(response);
+  }
+
+  /**
+   * Feeds the failure of the call, and returns what must leave the framework. An SDK may fail on a
+   * response that the tap understood, for example one that a filter cut; the response then counts.
+   */
+  failed(problem: unknown): unknown {
+    const { loop } = this;
+    this.#recording.settle();
+    this.#recording.abandon();
+    const seen = this.#recording.take();
+    if (problem instanceof EndstopStopped || this.signal?.aborted === true || loop.run.isLeft(problem)) {
+      if (problem instanceof EndstopStopped && loop.run.running) {
+        loop.ended(this, false);
+        this.call.close();
+      } else {
+        this.left();
+      }
+      return problem;
     }
-    return { stopped: null, heldBack: turn.heldBack };
+    const last = seen.pop();
+    this.#earlier(seen);
+    if (last === undefined) {
+      loop.ended(this, true);
+      this.call.failed(problem);
+    } else {
+      const { stopped } = this.#fed(last);
+      if (stopped !== null && last.error === null && !stopped.isSuccess) return loop.refused(stopped);
+    }
+    const { outcome } = loop.run;
+    return outcome === null ? problem : loop.refused(outcome);
+  }
+
+  /**
+   * Ends the run because the caller has left the call. If the run has ended, `during` throws, because the
+   * framework may end its stream without a word, for example at the deadline.
+   */
+  left(): void {
+    const { loop } = this;
+    loop.ended(this, false);
+    const { outcome } = loop.run;
+    if (outcome !== null && outcome.termination !== 'cancelled') loop.refused(outcome);
+    if (loop.run.running) loop.run.cancel();
+  }
+
+  /** Books the requests before the last: attempts that failed, and responses that the SDK has used itself. */
+  #earlier(seen: readonly Detection[]): void {
+    const { run } = this.loop;
+    for (const one of seen) {
+      if (!run.running) return;
+      if (one.error === null) {
+        run.spent(one);
+      } else {
+        this.call.turn(one);
+        this.call.ask({ retry: true });
+      }
+    }
+  }
+
+  #fed(response: Detection): Fed {
+    const { loop } = this;
+    const turn = this.call.turn(response);
+    loop.ended(this, turn.error !== null);
+    loop.waits(this.of, turn.calls);
+    const { ending, outcome, heldBack } = turn;
+    if (outcome !== null) return { stopped: outcome, heldBack };
+    const isUsable = ending === null || ending === 'stop' || ending === 'submitted';
+    // A failed attempt may be repeated.
+    const isFailed = response.error !== null && response.error.kind !== 'incomplete_stream';
+    return { stopped: isUsable || isFailed ? null : loop.refuse(), heldBack };
+  }
+}
+
+/** The runs of a framework. The adapters add the framework's hooks. */
+export abstract class Scope {
+  /** What to give the framework, if no model call was seen. */
+  abstract readonly hint: string;
+  readonly #settings: Settings;
+  /** The request outside of `during`. */
+  readonly #own: Loop;
+  #last: Loop;
+
+  constructor(settings: Settings = {}) {
+    this.#settings = settings;
+    this.#own = new Loop(this, settings, null);
+    this.#last = this.#own;
+  }
+
+  /** The request of the asynchronous context or, outside of `during`, the last one. */
+  protected get loop(): Loop {
+    for (let one = CURRENT.getStore() ?? null; one !== null; one = one.outer) {
+      if (one.scope === this) return one;
+    }
+    return this.#last;
+  }
+
+  /** The run of this request or, outside of `during`, of the last one. */
+  get run(): Run {
+    return this.loop.run;
+  }
+
+  /** The outcome, once the run has ended. Of requests at the same time, `onEnd` has each. */
+  get outcome(): Outcome {
+    return this.run.finished();
+  }
+
+  /** The state of a run that waits for a person or a client, for `resume`; null if it does not wait. */
+  get parked(): string | null {
+    return this.loop.parked;
+  }
+
+  /** Aborts when the run ends, for example at its deadline. */
+  get signal(): AbortSignal {
+    return this.loop.signal;
+  }
+
+  /**
+   * Calls the framework, and ends the run with it. Each call of this method is a run of its own, with
+   * these settings and those of the object. Returns what the framework returned; a stream or a
+   * `Response` that is returned ends the run when it ends, and a reader that leaves it cancels the run.
+   *
+   * An exception leaves this method, and ends the run as well. It is `EndstopStopped` if the run has
+   * ended, also if the framework swallowed that.
+   */
+  async during<T>(body: () => T | Promise<T>, settings: Settings = {}): Promise<T> {
+    const loop = this.#enter(settings);
+    loop.isInside = true;
+    loop.run.arm();
+    let value: T;
+    try {
+      value = await loop.within(body);
+    } catch (problem) {
+      throw loop.threw(problem, (one) => this.endingAfter(one));
+    }
+    if (value instanceof ReadableStream) return this.#passed(loop, value) as T;
+    if (value instanceof Response && value.body !== null) {
+      const { status, statusText, headers } = value;
+      return new Response(this.#passed(loop, value.body), { status, statusText, headers }) as T;
+    }
+    const unread = await this.unread(loop, value);
+    if (unread !== null) {
+      loop.left();
+      throw new ConfigError(unread);
+    }
+    const stop = loop.returned(() => this.endingOf(loop, value));
+    if (stop !== null) throw stop;
+    return value;
+  }
+
+  #enter(settings: Settings): Loop {
+    const own = this.#own;
+    const outer = CURRENT.getStore() ?? null;
+    const isOwn = outer === null && !own.isInside && !own.isOver && Object.keys(settings).length === 0;
+    const loop = isOwn ? own : new Loop(this, { ...this.#settings, ...settings }, outer);
+    // A run inside of another one is not the one that the program asks for afterwards.
+    if (outer === null) this.#last = loop;
+    return loop;
+  }
+
+  /** Returns how a loop ended that returned this value. */
+  protected abstract endingOf(loop: Loop, value: unknown): Ending;
+
+  /** Returns the ending that an exception of the framework stands for, if it is one of its limits. */
+  protected endingAfter(_problem: unknown): (Declared & { detail: string }) | undefined {
+    return undefined;
+  }
+
+  /** Returns the error for a value that is a stream of the framework, and cannot be passed on. */
+  protected unread(_loop: Loop, _value: unknown): string | null | Promise<string | null> {
+    return null;
+  }
+
+  /** Returns the chunks that a returned stream has for one of its chunks, or at its end. */
+  protected chunksOf(_loop: Loop, chunk: unknown): unknown[] {
+    return chunk === undefined ? [] : [chunk];
+  }
+
+  /** Passes a stream that ends the run. */
+  #passed<T>(loop: Loop, stream: ReadableStream<T>): ReadableStream<T> {
+    const reader = stream.getReader();
+    return new ReadableStream<T>({
+      pull: async (controller) => {
+        try {
+          const { done, value } = await loop.within(() => reader.read());
+          for (const chunk of this.chunksOf(loop, done ? undefined : value)) controller.enqueue(chunk as T);
+          if (!done) return;
+          const stop = loop.returned(() => this.endingOf(loop, undefined));
+          // A stream that ended has told its reader how, unless it was cut without a word.
+          if (stop !== null && this.isSilent(loop)) controller.error(stop);
+          else controller.close();
+        } catch (problem) {
+          controller.error(loop.threw(problem, (one) => this.endingAfter(one)));
+        }
+      },
+      cancel: async (reason) => {
+        loop.left();
+        await reader.cancel(reason);
+      },
+    });
+  }
+
+  /** True if a stream of the framework ends without an error part. */
+  protected isSilent(_loop: Loop): boolean {
+    return true;
   }
 }
 

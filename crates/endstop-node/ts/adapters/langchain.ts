@@ -10,8 +10,12 @@
 //   const state = await endstop.during(() => agent.invoke({ messages: [['user', 'Go.']] }));
 //   endstop.outcome.termination          // one ending
 //
-// A run that must not continue jumps to the end of the graph, with an answer for each open call, so
-// that the provider accepts the history. Read a stream inside of `during`, because the run ends with it.
+// The agent is built once and serves any number of requests at the same time; each call of `during` is a
+// run of its own, and `onEnd` has each outcome. A run that must not continue jumps to the end of the graph,
+// with an answer for each open call, so that the provider accepts the history. Read a stream inside of
+// `during`. An interrupt parks the run: `endstop.parked` is the text for `resume`:
+//
+//   await endstop.during(() => agent.invoke(new Command({ resume }), config), { resume: parked });
 //
 // Blind spots without the adapter, all of which it covers: a truncated or filtered answer and a cut
 // stream are ordinary messages; a streamed call that was cut is repaired to valid JSON, and the tool
@@ -19,10 +23,10 @@
 // of a streamed response and the half of a call that LangChain repaired are not seen.
 
 import { type Detection, response } from '../detect.js';
-import { VersionError } from '../errors.js';
+import { ConfigError, VersionError } from '../errors.js';
 import type { Outcome } from '../outcome.js';
-import { within } from '../tap.js';
-import { Scope } from './base.js';
+import type { Declared } from '../run.js';
+import { type Ending, type Fed, type Loop, type Result, Scope } from './base.js';
 
 const RANGE = 'langchain >=1 <2';
 
@@ -32,6 +36,7 @@ interface Message {
   readonly content?: unknown;
   readonly status?: string;
   readonly tool_call_id?: string;
+  readonly name?: string;
   readonly tool_calls?: readonly { id?: string; name: string; args: unknown }[];
   readonly invalid_tool_calls?: readonly { id?: string; name?: string; args?: string }[];
   readonly response_metadata?: Record<string, any>;
@@ -43,10 +48,21 @@ interface Message {
 /** The part of the graph's state that this adapter reads. */
 interface State {
   readonly messages: readonly Message[];
+  readonly structuredResponse?: unknown;
 }
 
-/** One run of an agent. */
+/** What the adapter remembers of a loop. */
+interface Notes {
+  /** What the graph must do after each response. */
+  fed?: WeakMap<object, Fed>;
+  /** The state at the end of the agent. */
+  state?: State;
+}
+
+/** The run of an agent, for each request. */
 export class Endstop extends Scope {
+  readonly hint: string = 'give the agent `middleware: [endstop.middleware(createMiddleware)]`';
+
   /** Makes the middleware, by LangChain's `createMiddleware`. */
   middleware<C extends (config: any) => any>(createMiddleware: C): ReturnType<C> {
     if (typeof createMiddleware !== 'function') {
@@ -55,37 +71,54 @@ export class Endstop extends Scope {
     return createMiddleware({
       name: 'Endstop',
       beforeModel: { canJumpTo: ['end'], hook: (state: State) => this.#beforeModel(state) },
-      wrapModelCall: (request: unknown, handler: (request: unknown) => Promise<unknown>) =>
-        this.#call(() => handler(request)),
+      wrapModelCall: (request: { messages: readonly Message[] }, handler: (request: unknown) => Promise<unknown>) =>
+        this.#call(request, handler),
       afterModel: { canJumpTo: ['end'], hook: (state: State) => this.#afterModel(state) },
+      afterAgent: (state: State) => {
+        (this.#loop().notes as Notes).state = state;
+      },
     }) as ReturnType<C>;
   }
 
-  #beforeModel(state: State): object | undefined {
-    // The results of the turn before stand together at the end of the history.
-    for (let at = state.messages.length - 1; at >= 0; at--) {
-      const message = state.messages[at] as Message;
-      if (message.getType?.() !== 'tool') break;
-      const status = message.status === 'error' ? 'error' : 'ok';
-      this.run.result(message.tool_call_id ?? '', message.text ?? message.content, { status });
-    }
-    return this.tryCall() ? undefined : { jumpTo: 'end' };
+  #loop(): Loop {
+    const { loop } = this;
+    if (loop.isInside && !loop.isOver) return loop;
+    throw new ConfigError('the agent runs outside of a run: call it inside of endstop.during(() => agent.invoke(…)), once for each request');
   }
 
-  async #call(handler: () => Promise<unknown>): Promise<unknown> {
-    // Taken in `beforeModel`, which had the results of the tools.
-    this.beforeCall(false);
+  #beforeModel(state: State): object | undefined {
+    const loop = this.#loop();
+    for (const { id, output, status } of resultsOf(state.messages)) loop.result(id, output, { status });
+    return loop.mayContinue() ? undefined : { jumpTo: 'end' };
+  }
+
+  async #call(request: { messages: readonly Message[] }, handler: (request: unknown) => Promise<unknown>): Promise<unknown> {
+    const loop = this.#loop();
+    const attempt = loop.begin(resultsOf(request.messages), false);
+    let answer: unknown;
     try {
-      return await within(this.recording, handler);
+      answer = await attempt.within(() => handler(request));
     } catch (problem) {
-      throw this.failedCall(problem);
+      throw attempt.failed(problem);
     }
+    const message = messageOf(answer);
+    const notes: Notes = loop.notes;
+    const fed = attempt.finished(message === null ? null : described(message));
+    if (message !== null) (notes.fed ??= new WeakMap()).set(message, fed);
+    // The graph ends with its history, and `during` throws.
+    if (fed.stopped !== null) loop.refused(fed.stopped);
+    return answer;
   }
 
   #afterModel(state: State): object | undefined {
+    const loop = this.#loop();
     const message = state.messages.at(-1);
-    if (message?.getType?.() !== 'ai') return undefined;
-    const { stopped, heldBack } = this.afterCall(described(message));
+    const fed = message === undefined ? undefined : (loop.notes as Notes).fed?.get(message);
+    if (message === undefined || fed === undefined) {
+      const { outcome } = loop.run;
+      return outcome === null || outcome.isSuccess ? undefined : { jumpTo: 'end' };
+    }
+    const { stopped, heldBack } = fed;
     const calls = message.tool_calls ?? [];
     if (stopped !== null) {
       return { jumpTo: 'end', messages: calls.map((call) => notRun(call, reasonOf(stopped))) };
@@ -94,6 +127,60 @@ export class Endstop extends Scope {
     const cut = calls.filter((call) => heldBack.some((held) => held.id === call.id));
     return { messages: cut.map((call) => notRun(call, 'the arguments are cut')) };
   }
+
+  protected override endingOf(loop: Loop, value: unknown): Ending {
+    const returned = (typeof value === 'object' && value !== null ? value : {}) as Partial<State> & { __interrupt__?: unknown[] };
+    if ((returned.__interrupt__?.length ?? 0) > 0) return 'paused';
+    const state = Array.isArray(returned.messages) ? returned : ((loop.notes as Notes).state ?? {});
+    const { structuredResponse, messages = [] } = state;
+    const waited = loop.waiting;
+    for (const { id, output, status } of messages.flatMap(resultOf)) {
+      if (waited.includes(id)) loop.result(id, output, { status });
+    }
+    if (structuredResponse !== undefined && structuredResponse !== null) {
+      return { ended: 'submitted', deliverable: structuredResponse, detail: 'a structured answer' };
+    }
+    if (loop.run.ending !== null || loop.isUnused) return null;
+    if (loop.waiting.length > 0) return 'paused';
+    const last = messages.at(-1);
+    const isResult = last?.getType?.() === 'tool' && waited.includes(last.tool_call_id ?? '');
+    if (isResult && last.status !== 'error') {
+      const deliverable = last.text ?? last.content;
+      return { ended: 'submitted', deliverable, detail: `the tool \`${last.name}\` has the answer` };
+    }
+    // A middleware has jumped to the end, with a message of its own.
+    const text = last?.text ?? '';
+    if (/^Model call limits? /.test(text)) return { ended: 'error_max_turns', detail: `ModelCallLimitMiddleware: ${text}` };
+    const name = /^Tool call limit/i.test(text) ? 'ToolCallLimitMiddleware' : 'jumpTo end';
+    return { ended: 'error_halted', detail: `${name}: ${text}` };
+  }
+
+  protected override endingAfter(problem: unknown): (Declared & { detail: string }) | undefined {
+    if (!(problem instanceof Error)) return undefined;
+    const { name, message } = problem;
+    const detail = `${name}: ${message}`;
+    if (['GraphRecursionError', 'ModelCallLimitMiddlewareError'].includes(name)) return { ended: 'error_max_turns', detail };
+    return ['ToolCallLimitExceededError', 'PIIDetectionError'].includes(name) ? { ended: 'error_halted', detail } : undefined;
+  }
+}
+
+/** Returns the results of tools at the end of a history. */
+function resultsOf(messages: readonly Message[]): Result[] {
+  const end = messages.slice(messages.findLastIndex((message) => message.getType?.() === 'ai') + 1);
+  return end.flatMap(resultOf);
+}
+
+function resultOf(message: Message): Result[] {
+  if (message.getType?.() !== 'tool') return [];
+  const { tool_call_id: id = '', text, content, status } = message;
+  return [{ id, output: text ?? content, status: status === 'error' ? 'error' : 'ok' }];
+}
+
+/** Returns the model's message in what a model call of the agent returned. */
+function messageOf(answer: unknown): Message | null {
+  if (typeof answer !== 'object' || answer === null) return null;
+  if ((answer as Message).getType?.() === 'ai') return answer as Message;
+  return (answer as State).messages?.find((message) => message.getType?.() === 'ai') ?? null;
 }
 
 function reasonOf(outcome: Outcome): string {

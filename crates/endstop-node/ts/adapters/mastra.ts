@@ -12,6 +12,7 @@
 // no hook, and can be put behind `endstop guard`. Read a stream inside of `during`.
 
 import { Endstop as AiSdk } from './ai-sdk.js';
+import type { Ending, Loop, Result } from './base.js';
 
 /** A finished step of Mastra: its results are in a payload, but in those of the SDK for `stopWhen`. */
 interface Step {
@@ -22,13 +23,30 @@ interface Step {
   }[];
 }
 
-/** One run of an agent. */
+/** What this adapter reads of what `generate` and `stream` return. */
+interface Output {
+  readonly finishReason?: unknown;
+  readonly object?: unknown;
+  readonly tripwire?: { readonly reason?: string } | undefined;
+}
+
+/** The run of an agent, for each request. */
 export class Endstop extends AiSdk {
-  /** Feeds the results of a step's tools. */
-  override readonly onStepFinish = (step: any): void => {
-    for (const { toolCallId = '', output, payload } of (step as Step).toolResults ?? []) {
-      const status = payload?.isError === true ? 'error' : 'ok';
-      this.run.result(payload?.toolCallId ?? toolCallId, payload?.result ?? output?.value, { status });
-    }
-  };
+  override readonly hint: string = 'give the agent `model: endstop.model(…)`, a model of a provider and not its name';
+
+  protected override resultsOf(step: any): Result[] {
+    return ((step as Step).toolResults ?? []).map(({ toolCallId = '', output, payload }) => ({
+      id: payload?.toolCallId ?? toolCallId,
+      output: payload?.result ?? output?.value,
+      status: payload?.isError === true ? 'error' : 'ok',
+    }));
+  }
+
+  protected override endingOf(loop: Loop, value: unknown): Ending {
+    const output = (typeof value === 'object' && value !== null ? value : {}) as Output;
+    if (output.finishReason === 'suspended') return 'paused';
+    const { tripwire } = output;
+    if (tripwire !== undefined && tripwire !== null) return { ended: 'error_halted', detail: `tripwire: ${tripwire.reason ?? ''}` };
+    return super.endingOf(loop, value);
+  }
 }
