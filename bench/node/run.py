@@ -60,7 +60,8 @@ def install(lab: Path, packages: list[str], own: Path) -> Path | None:
     if subprocess.run(["npm", "install", "--prefix", home, *QUIET, *packages, *tarballs]).returncode:
         print(f"{packages[0]}: skipped, because it could not be installed")
         return None
-    shutil.copytree(HERE / "frameworks", home / "frameworks", dirs_exist_ok=True)
+    for folder in ("frameworks", "features"):
+        shutil.copytree(HERE / folder, home / folder, dirs_exist_ok=True)
     return home
 
 

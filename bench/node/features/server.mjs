@@ -35,10 +35,10 @@ export async function serve(scripts) {
   await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
   return {
     url: `http://127.0.0.1:${server.address().port}/v1`,
-    /** Returns what was sent and billed since the last call, and forgets it. */
-    take() {
+    /** Returns what was sent and billed since the last call, and forgets it. The scripts begin again, or continue. */
+    take({ continues = false } = {}) {
       const taken = bill;
-      count = {};
+      if (!continues) count = {};
       bill = { requests: 0, dollars: 0, aborted: 0, bodies: [] };
       return taken;
     },

@@ -593,6 +593,8 @@ async function told(onEnd: (outcome: Outcome) => unknown, outcome: Outcome): Pro
 }
 
 function isAbort(problem: unknown): boolean {
+  // `AbortSignal.timeout` has an exception of its own; a timeout of a client is of another class.
+  if (problem instanceof DOMException) return problem.name === 'AbortError' || problem.name === 'TimeoutError';
   // The SDK of OpenAI does not name its errors.
   return problem instanceof Error && (problem.name === 'AbortError' || problem.constructor.name === 'APIUserAbortError');
 }

@@ -51,6 +51,12 @@ interface State {
   readonly structuredResponse?: unknown;
 }
 
+/** A model call of an agent. */
+interface Request {
+  readonly messages: readonly Message[];
+  readonly runtime?: { readonly signal?: AbortSignal };
+}
+
 /** What the adapter remembers of a loop. */
 interface Notes {
   /** What the graph must do after each response. */
@@ -71,7 +77,7 @@ export class Endstop extends Scope {
     return createMiddleware({
       name: 'Endstop',
       beforeModel: { canJumpTo: ['end'], hook: (state: State) => this.#beforeModel(state) },
-      wrapModelCall: (request: { messages: readonly Message[] }, handler: (request: unknown) => Promise<unknown>) =>
+      wrapModelCall: (request: Request, handler: (request: unknown) => Promise<unknown>) =>
         this.#call(request, handler),
       afterModel: { canJumpTo: ['end'], hook: (state: State) => this.#afterModel(state) },
       afterAgent: (state: State) => {
@@ -92,9 +98,9 @@ export class Endstop extends Scope {
     return loop.mayContinue() ? undefined : { jumpTo: 'end' };
   }
 
-  async #call(request: { messages: readonly Message[] }, handler: (request: unknown) => Promise<unknown>): Promise<unknown> {
+  async #call(request: Request, handler: (request: unknown) => Promise<unknown>): Promise<unknown> {
     const loop = this.#loop();
-    const attempt = loop.begin(resultsOf(request.messages), false);
+    const attempt = loop.begin(resultsOf(request.messages), false, request.runtime?.signal);
     let answer: unknown;
     try {
       answer = await attempt.within(() => handler(request));
