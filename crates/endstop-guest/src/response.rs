@@ -11,8 +11,8 @@ use endstop_wire::{Decoded, Headers, RequestFacts, decode_body};
 pub struct Body<'b> {
     /// The bytes of the body.
     pub bytes: &'b [u8],
-    /// The HTTP status; 200 if it is not known.
-    pub status: u16,
+    /// The HTTP status; `None` if it is not known that a server sent the body.
+    pub status: Option<u16>,
     /// The headers.
     pub headers: &'b Headers,
     /// The facts of the request that decoding needs.
@@ -31,6 +31,7 @@ impl Body<'_> {
     ) -> Result<(Decoded, &'static str), DetectError> {
         let dialect = format.map_or_else(|| recognise(self.bytes, self.status), Ok)?;
         let Body { bytes, status, headers, request } = *self;
+        let status = status.unwrap_or(200);
         Ok((decode_body(dialect, status, headers, bytes, request), dialect.name))
     }
 
@@ -38,23 +39,29 @@ impl Body<'_> {
     pub fn decode_as_last(&self, last: &str) -> Option<(Decoded, &'static str)> {
         // Before the first response `last` is empty, which is the name of no dialect.
         let (decoded, name) = self.decode(Some(dialect::dialect(last).ok()?)).ok()?;
-        // In a wrong format nothing is found, least of all a finish value.
-        (decoded.error.is_none() && !decoded.value_missing).then_some((decoded, name))
+        // In a wrong format nothing is found, least of all a finish value that it has.
+        let is_known = !decoded.value_missing && decoded.signal.reason != SignalReason::Unknown;
+        (decoded.error.is_none() && is_known).then_some((decoded, name))
     }
 }
 
 /// Recognises the format of a body.
 ///
 /// # Errors
-/// The format is unknown or ambiguous.
-pub fn recognise(bytes: &[u8], status: u16) -> Result<&'static Dialect, DetectError> {
+/// The format is unknown or ambiguous, the body is only a part of a response, or it is empty without a
+/// status.
+pub fn recognise(bytes: &[u8], status: Option<u16>) -> Result<&'static Dialect, DetectError> {
+    let is_error = status.is_some_and(|status| status >= 300);
     match formats(bytes)[..] {
         [family] => Ok(family.dialect()),
-        // The status of an error, and an empty body, mean the same in every format.
-        [] if status >= 300 || bytes.trim_ascii().is_empty() => Ok(dialect::OPENAI_CHAT),
+        // The status of an error, and an empty body that a server sent, mean the same in every format.
+        [] if is_error => Ok(dialect::OPENAI_CHAT),
+        [] if bytes.trim_ascii().is_empty() => {
+            status.map(|_| dialect::OPENAI_CHAT).ok_or(DetectError::Empty)
+        }
         // Formats that share the shape of an error read it alike.
-        [family, ..] if status >= 300 => Ok(family.dialect()),
-        ref several => Err(DetectError::Format(several.to_vec())),
+        [family, ..] if is_error => Ok(family.dialect()),
+        ref several => Err(DetectError::unrecognised(bytes, several.to_vec())),
     }
 }
 

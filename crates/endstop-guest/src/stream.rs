@@ -55,7 +55,7 @@ impl Stream {
     fn begin(&mut self, chunk: &[u8]) -> bool {
         if self.dialect.is_none() {
             let all = [&self.held[..], chunk].concat();
-            let known = recognise(&all, self.status).ok();
+            let known = recognise(&all, Some(self.status)).ok();
             let blank = all.trim_ascii().is_empty();
             if blank || known.is_none() && all.len() <= MOST_HELD {
                 // Blank bytes are dropped, because a server may send any number of them to keep a
@@ -83,7 +83,7 @@ impl Stream {
         if self.decoder.is_none() {
             // The whole body may be one that is recognised only now, or not at all.
             let held = std::mem::take(&mut self.held);
-            let known = self.dialect.or_else(|| recognise(&held, self.status).ok());
+            let known = self.dialect.or_else(|| recognise(&held, Some(self.status)).ok());
             self.dialect = known.or(Some(dialect::OPENAI_CHAT));
             // Its increments are not needed: the caller gets the whole turn.
             self.push(&held, |_| ());

@@ -186,7 +186,7 @@ pub(crate) fn bytes_of<'a>(body: &'a Either<&'a [u8], String>) -> &'a [u8] {
 /// run's last response, which is tried before.
 pub(crate) fn decode(bytes: &[u8], facts: &ResponseFacts, last: &str) -> Result<NativeDetection> {
     let (given, headers, request) = (facts.dialect()?, facts.headers(), facts.request()?);
-    let body = Body { bytes, status: facts.status(), headers: &headers, request: &request };
+    let body = Body { bytes, status: facts.status, headers: &headers, request: &request };
     let as_last = if given.is_none() { body.decode_as_last(last) } else { None };
     let found = as_last.map_or_else(|| body.decode(given), Ok);
     let (decoded, api) =

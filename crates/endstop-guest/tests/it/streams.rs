@@ -63,7 +63,7 @@ fn last_format_is_tried_first() {
     let request = RequestFacts::default();
     let body = |text: &'static str| Body {
         bytes: text.as_bytes(),
-        status: 200,
+        status: Some(200),
         headers: &headers,
         request: &request,
     };
@@ -87,7 +87,7 @@ fn calls_of_cut_response_are_cut() {
         );
         let (headers, request) = (Headers::new(), RequestFacts::default());
         let body =
-            Body { bytes: body.as_bytes(), status: 200, headers: &headers, request: &request };
+            Body { bytes: body.as_bytes(), status: Some(200), headers: &headers, request: &request };
         let (runnable, cut) = split_calls(&body.decode(None).unwrap().0);
         (runnable.len(), cut.len())
     };

@@ -16,7 +16,7 @@ use crate::bounded::depth;
 use crate::codec::{Decoded, RequestFacts, asks_for_several, decode_body};
 use crate::dialect::{UnknownApi, WireFormat, dialect};
 use crate::headers::Headers;
-use crate::stream::sniff::formats;
+use crate::stream::sniff::{formats, part};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use endstop_core::{Part, Usage};
@@ -38,6 +38,20 @@ pub enum DetectError {
     /// The row has no `api`, and the body matches several formats (listed here) or none (empty
     /// list).
     Format(Vec<WireFormat>),
+    /// The row has no `api`, and the body is not a whole response. The value names what it is.
+    Part(&'static str),
+    /// The body is empty, and neither an `api` nor a status tells what it was meant to be.
+    Empty,
+}
+
+impl DetectError {
+    /// Returns the error for a body that matches these formats, of which there is not exactly one.
+    pub fn unrecognised(body: &[u8], formats: Vec<WireFormat>) -> DetectError {
+        match formats.is_empty().then(|| part(body)).flatten() {
+            Some(part) => DetectError::Part(part),
+            None => DetectError::Format(formats),
+        }
+    }
 }
 
 impl fmt::Display for DetectError {
@@ -45,6 +59,15 @@ impl fmt::Display for DetectError {
         match self {
             DetectError::Api(e) => e.fmt(f),
             DetectError::Field(what) => f.write_str(what),
+            DetectError::Part(part) => write!(
+                f,
+                "this is {part}, and not a whole response; give the response as the provider's API or \
+                 SDK returned it"
+            ),
+            DetectError::Empty => f.write_str(
+                "the body is empty; give the body of the response, and its status if a server sent an \
+                 empty one",
+            ),
             // List every format, because the user has no other hint at which names exist.
             DetectError::Format(families) if families.is_empty() => {
                 let known: Vec<&str> =
@@ -144,7 +167,7 @@ pub fn look(row: &Value) -> Result<Seen, DetectError> {
         Some(dialect) => dialect,
         None => match formats(&body)[..] {
             [family] => dialect(family.as_str()).map_err(DetectError::Api)?,
-            ref other => return Err(DetectError::Format(other.to_vec())),
+            ref other => return Err(DetectError::unrecognised(&body, other.to_vec())),
         },
     };
     let decoded = decode_body(found, status, &headers, &body, &facts);

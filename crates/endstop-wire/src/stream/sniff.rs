@@ -60,6 +60,25 @@ impl<'a> Fields<'a> {
         self.0.iter().any(|(field, _)| **field == *name.as_bytes())
     }
 
+    fn has_any(&self, names: &[&str]) -> bool {
+        names.iter().any(|name| self.contains_key(name))
+    }
+
+    /// Returns the fields of an object in this field.
+    fn nested(&self, name: &str) -> Option<Fields<'a>> {
+        self.get(name).and_then(Fields::split).map(|(fields, _)| fields)
+    }
+
+    /// Returns a field that is a string.
+    fn text(&self, name: &str) -> Option<Cow<'a, str>> {
+        // A value is a string if one begins it, because its end was found by the same rule.
+        let content = self.get(name).filter(|value| value.starts_with(b"\"")).and_then(unescaped)?;
+        match content {
+            Cow::Borrowed(bytes) => std::str::from_utf8(bytes).ok().map(Cow::Borrowed),
+            Cow::Owned(bytes) => String::from_utf8(bytes).ok().map(Cow::Owned),
+        }
+    }
+
     fn len(&self) -> usize {
         self.0.len()
     }
@@ -99,29 +118,25 @@ fn unescaped(string: &[u8]) -> Option<Cow<'_, [u8]>> {
 }
 
 /// Returns the formats in which an object with these fields occurs, or none if the fields are not
-/// specific.
+/// specific. A field that responses of other formats, parts of responses or other documents have as well
+/// counts only with its values or with further fields.
 fn of(fields: &Fields<'_>) -> &'static [WireFormat] {
     let has = |name: &str| fields.contains_key(name);
-    let text = |name: &str| {
-        // A value is a string if one begins it, because its end was found by the same rule.
-        let content =
-            fields.get(name).filter(|value| value.starts_with(b"\"")).and_then(unescaped)?;
-        match content {
-            Cow::Borrowed(bytes) => std::str::from_utf8(bytes).ok().map(Cow::Borrowed),
-            Cow::Owned(bytes) => String::from_utf8(bytes).ok().map(Cow::Owned),
-        }
-    };
+    // The first byte tells the type of a value, because its end was found by the same rule.
+    let begins = |name: &str, first: &[u8]| fields.get(name).is_some_and(|v| v.starts_with(first));
+    let is_object = |name: &str| begins(name, b"{");
+    let is_string = |name: &str| begins(name, b"\"");
     // Check the most specific fields first, because general ones such as `choices` occur in several
     // formats.
-    if has("amazon-bedrock-invocationMetrics") || has("bytes") && fields.len() <= 2 {
+    if has("amazon-bedrock-invocationMetrics") || is_packed_chunk(fields) {
         return &[WireFormat::BedrockInvoke];
     }
-    match text("object").as_deref() {
+    match fields.text("object").as_deref() {
         Some("response") => return &[WireFormat::OpenAiResponses],
         Some("chat.completion" | "chat.completion.chunk") => return &[WireFormat::OpenAiChat],
         _ => {}
     }
-    if let Some(kind) = text("type") {
+    if let Some(kind) = fields.text("type") {
         match &*kind {
             "message_start"
             | "message_delta"
@@ -129,39 +144,118 @@ fn of(fields: &Fields<'_>) -> &'static [WireFormat] {
             | "content_block_start"
             | "content_block_delta"
             | "content_block_stop" => return &[WireFormat::Anthropic],
-            "message" if has("content") && has("role") => return &[WireFormat::Anthropic],
+            // Messages among the output of OpenAI Responses have neither.
+            "message" if has("content") && (has("stop_reason") || has("model")) => {
+                return &[WireFormat::Anthropic];
+            }
             "message-start" | "message-end" | "content-start" | "content-delta" | "content-end"
             | "tool-plan-delta" | "tool-call-start" | "tool-call-delta" | "tool-call-end"
             | "citation-start" | "citation-end" => return &[WireFormat::CohereV2],
             kind if kind.starts_with("response.") => return &[WireFormat::OpenAiResponses],
             "error" if has("sequence_number") => return &[WireFormat::OpenAiResponses],
-            "error" if has("error") => return &[WireFormat::Anthropic],
+            "error" if is_object("error") => return &[WireFormat::Anthropic],
             _ => {}
         }
     }
-    if has("choices") {
+    if fields.get("choices").is_some_and(are_choices) {
         return &[WireFormat::OpenAiChat];
     }
-    if has("candidates") || has("promptFeedback") || has("usageMetadata") {
+    let gemini_usage = ["promptTokenCount", "candidatesTokenCount", "totalTokenCount"];
+    if begins("candidates", b"[")
+        || is_object("promptFeedback")
+        || fields.nested("usageMetadata").is_some_and(|usage| usage.has_any(&gemini_usage))
+    {
         return &[WireFormat::Gemini];
     }
-    if has("event_type") || has("generation_id") && has("text") {
+    if has("event_type") && has("is_finished") || has("generation_id") && has("text") {
         return &[WireFormat::CohereV1];
     }
-    if has("done") && (has("message") || has("created_at")) {
+    if (begins("done", b"true") || begins("done", b"false"))
+        && is_string("model")
+        && (is_object("message") || is_string("response"))
+    {
         return &[WireFormat::Ollama];
     }
     let of_converse = ["messageStart", "contentBlockStart", "contentBlockDelta", "messageStop"];
-    if has("stopReason") && has("output") || of_converse.iter().any(|name| has(name)) {
+    if is_string("stopReason") && is_object("output")
+        || of_converse.iter().any(|name| is_object(name))
+    {
         return &[WireFormat::BedrockConverse];
     }
-    if has("message") && has("finish_reason") {
+    // In capitals: a choice of OpenAI has the same fields with other values.
+    let capitals = |value: &str| value.bytes().all(|b| b.is_ascii_uppercase() || b == b'_');
+    if is_object("message")
+        && fields.text("finish_reason").is_some_and(|v| !v.is_empty() && capitals(&v))
+    {
         return &[WireFormat::CohereV2];
     }
-    if has("generation") && has("stop_reason") || has("inputTextTokenCount") {
+    if is_string("generation") && has("stop_reason") || has("inputTextTokenCount") {
         return &[WireFormat::BedrockInvoke];
     }
     fields.get("error").map_or(&[], |error| of_error(error))
+}
+
+/// `true` for a chunk of Bedrock's InvokeModel, whose bytes are an event in base64.
+fn is_packed_chunk(fields: &Fields<'_>) -> bool {
+    // `{` and a quotation mark or a space.
+    let packed = |fields: &Fields<'_>| {
+        fields.len() <= 2
+            && fields.get("bytes").is_some_and(|v| v.starts_with(b"\"ey") || v.starts_with(b"\"ew"))
+    };
+    packed(fields) || fields.nested("chunk").is_some_and(|chunk| packed(&chunk))
+}
+
+/// `true` for the choices of a chat completion. Those of other APIs of OpenAI have their text outside of
+/// a message.
+fn are_choices(value: &[u8]) -> bool {
+    let Some(first) = value.strip_prefix(b"[").map(<[u8]>::trim_ascii_start) else { return false };
+    // An empty list, or one that the decoder reports as broken.
+    let Some((choice, _)) = Fields::split(first) else { return true };
+    choice.has_any(&["message", "delta"]) || !choice.contains_key("text")
+}
+
+/// Returns what a body is that is not a whole response: the name of the part that a program took out of
+/// one, or of another object that is mistaken for one. `None` if it is not known.
+///
+/// ```
+/// use endstop_wire::stream::sniff::part;
+/// let choice = br#"{"index":0,"message":{"role":"assistant"},"finish_reason":"stop"}"#;
+/// assert_eq!(part(choice), Some("a choice"));
+/// assert_eq!(part(br#"{"hello":1}"#), None);
+/// ```
+pub fn part(body: &[u8]) -> Option<&'static str> {
+    let mut found = None;
+    each_object(body, &mut |fields| found = found.or_else(|| part_of(fields)));
+    found
+}
+
+fn part_of(fields: &Fields<'_>) -> Option<&'static str> {
+    let has = |names: &[&str]| names.iter().all(|name| fields.contains_key(name));
+    let any = |names: &[&str]| fields.has_any(names);
+    if any(&["response_metadata", "additional_kwargs"]) || has(&["lc", "kwargs"]) {
+        return Some("a message of LangChain");
+    }
+    if any(&["message", "delta"]) && any(&["finish_reason", "index"]) {
+        return Some("a choice");
+    }
+    if has(&["content"]) && any(&["finishReason", "finish_reason"]) {
+        return Some("a candidate");
+    }
+    if has(&["messages"]) || has(&["contents"]) {
+        return Some("a request");
+    }
+    if has(&["role"]) && any(&["content", "parts", "tool_calls"]) {
+        return Some("a message");
+    }
+    let tokens = ["prompt_tokens", "input_tokens", "inputTokens", "promptTokenCount"];
+    if any(&tokens) {
+        return Some("token usage");
+    }
+    match fields.text("type").as_deref() {
+        Some("text" | "output_text" | "thinking" | "reasoning") => Some("a block of content"),
+        Some("tool_use" | "function" | "function_call" | "tool-call") => Some("a tool call"),
+        _ => None,
+    }
 }
 
 /// Returns the formats whose errors have this shape.
@@ -220,8 +314,7 @@ fn frames(body: &[u8], each: &mut dyn FnMut(&Fields<'_>)) {
         left -= 1;
         // The event type is a header here, but a field name in Bedrock's unpacked streams.
         let Some(kind) = message.text(":event-type") else { return };
-        let name = if kind == "chunk" { "bytes" } else { kind };
-        each(&Fields(vec![(Cow::Borrowed(name.as_bytes()), message.payload)]));
+        each(&Fields(vec![(Cow::Borrowed(kind.as_bytes()), message.payload)]));
     });
 }
 
@@ -236,12 +329,17 @@ mod tests {
         for (body, is) in [
             (r#"{"choices":[]}"#, &[WireFormat::OpenAiChat][..]),
             (r#"{"object":"response","output":[]}"#, &[WireFormat::OpenAiResponses]),
-            (r#"{"type":"message","role":"assistant","content":[]}"#, &[WireFormat::Anthropic]),
+            (r#"{"type":"message","content":[],"stop_reason":null}"#, &[WireFormat::Anthropic]),
             (r#"[{"candidates":[]},{"usageMetadata":{}}"#, &[WireFormat::Gemini]),
+            (r#"{"usageMetadata":{"totalTokenCount":3}}"#, &[WireFormat::Gemini]),
             (
-                "{\"done\":false,\"message\":{}}\n{\"done\":true,\"message\":{}}",
+                "{\"model\":\"m\",\"done\":false,\"message\":{}}\n{\"done\":true,\"message\":{}}",
                 &[WireFormat::Ollama],
             ),
+            (r#"{"message":{},"finish_reason":"MAX_TOKENS"}"#, &[WireFormat::CohereV2]),
+            (r#"{"event_type":"stream-start","is_finished":false}"#, &[WireFormat::CohereV1]),
+            (r#"{"bytes":"eyJ0eXBlIjoi","p":"abc"}"#, &[WireFormat::BedrockInvoke]),
+            (r#"{"chunk":{"bytes":"eyJ0eXBlIjoi"}}"#, &[WireFormat::BedrockInvoke]),
             (
                 r#"{"output":{"message":{}},"stopReason":"end_turn"}"#,
                 &[WireFormat::BedrockConverse],
@@ -255,6 +353,63 @@ mod tests {
             ("", &[]),
         ] {
             assert_eq!(formats(body.as_bytes()), is, "{body}");
+        }
+    }
+
+    #[test]
+    fn shared_fields_decide_nothing() {
+        for body in [
+            r#"{"message":{"role":"assistant","content":"Hi"},"finish_reason":"stop","index":0}"#,
+            r#"{"delta":{"content":"Hi"},"finish_reason":null,"index":0}"#,
+            r#"{"role":"assistant","content":"Hi"}"#,
+            r#"{"id":"msg_1","type":"message","role":"assistant","status":"completed","content":[]}"#,
+            r#"{"content":"Hi","type":"ai","usage_metadata":{"input_tokens":1}}"#,
+            r#"{"content":{"parts":[]},"finishReason":"STOP","index":0}"#,
+            r#"{"usageMetadata":{"plan":"pro"}}"#,
+            r#"{"candidates":{"a":1}}"#,
+            r#"{"candidates":3}"#,
+            r#"{"promptFeedback":"good"}"#,
+            r#"{"choices":{"a":1}}"#,
+            r#"{"object":"text_completion","choices":[{"text":"Hi","finish_reason":"stop"}]}"#,
+            r#"{"bytes":"aGVsbG8="}"#,
+            r#"{"bytes":12}"#,
+            r#"{"chunk":"text"}"#,
+            r#"{"event_type":"click"}"#,
+            r#"{"done":true,"message":"all tasks are done"}"#,
+            r#"{"done":false,"created_at":"2026-01-01","message":"buy milk"}"#,
+            r#"{"done":"no","model":"m","message":{}}"#,
+            r#"{"type":"error","error":"no"}"#,
+            r#"{"stopReason":"endTurn","output":"text"}"#,
+            r#"{"messageStop":true}"#,
+            r#"{"message":"no","finish_reason":"STOP"}"#,
+            r#"{"message":{},"finish_reason":""}"#,
+            r#"{"generation":3,"stop_reason":"x"}"#,
+        ] {
+            assert_eq!(formats(body.as_bytes()), [], "{body}");
+        }
+    }
+
+    #[test]
+    fn part_of_a_response_is_named() {
+        for (body, is) in [
+            (r#"{"message":{},"finish_reason":"stop"}"#, Some("a choice")),
+            (r#"[{"delta":{},"index":0}]"#, Some("a choice")),
+            (r#"{"role":"assistant","content":"Hi"}"#, Some("a message")),
+            (r#"{"role":"model","parts":[]}"#, Some("a message")),
+            (r#"{"type":"message","role":"assistant","content":[]}"#, Some("a message")),
+            (r#"{"content":"Hi","type":"ai","response_metadata":{}}"#, Some("a message of LangChain")),
+            (r#"{"lc":1,"type":"constructor","kwargs":{}}"#, Some("a message of LangChain")),
+            (r#"{"content":{"parts":[]},"finishReason":"STOP"}"#, Some("a candidate")),
+            (r#"{"model":"m","messages":[]}"#, Some("a request")),
+            (r#"{"contents":[]}"#, Some("a request")),
+            (r#"{"prompt_tokens":1}"#, Some("token usage")),
+            (r#"{"type":"text","text":"Hi"}"#, Some("a block of content")),
+            (r#"{"type":"tool_use","name":"f"}"#, Some("a tool call")),
+            (r#"{"text":"{\"role\":1,\"content\":1}"}"#, None),
+            ("<html>", None),
+            ("", None),
+        ] {
+            assert_eq!(part(body.as_bytes()), is, "{body}");
         }
     }
 
