@@ -91,7 +91,7 @@ pub fn delta(text: String, kind: &str) -> Result<TurnDelta, InvalidChoice> {
         // A refusal is content, but not text that a policy may read as an answer.
         "reasoning" | "refusal" => Ok(TurnDelta::Reasoning(chars)),
         _ => {
-            let expected = "the kind of a Delta".to_owned();
+            let expected = "one of text, reasoning, refusal, call, arguments".to_owned();
             Err(InvalidChoice { argument: "kind", given: kind.to_owned(), expected })
         }
     }

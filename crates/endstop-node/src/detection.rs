@@ -170,7 +170,8 @@ pub fn detect(
     body: Either<&[u8], String>,
     facts: Option<ResponseFacts>,
 ) -> Result<NativeDetection> {
-    decode(bytes_of(&body), &facts.unwrap_or_default(), "")
+    let facts = facts.unwrap_or_default();
+    decode_sent(bytes_of(&body), &facts, "", facts.status)
 }
 
 /// Returns the bytes of a body.
@@ -182,11 +183,21 @@ pub(crate) fn bytes_of<'a>(body: &'a Either<&'a [u8], String>) -> &'a [u8] {
     }
 }
 
-/// Decodes a body in this format, or in the format that is recognised. `last` is the format of a
-/// run's last response, which is tried before.
+/// Decodes a body that a server sent, in this format, or in the format that is recognised. `last` is the
+/// format of a run's last response, which is tried before.
 pub(crate) fn decode(bytes: &[u8], facts: &ResponseFacts, last: &str) -> Result<NativeDetection> {
+    decode_sent(bytes, facts, last, Some(facts.status()))
+}
+
+/// Decodes a body. Without a status, an empty one is a mistake of the caller.
+fn decode_sent(
+    bytes: &[u8],
+    facts: &ResponseFacts,
+    last: &str,
+    status: Option<u16>,
+) -> Result<NativeDetection> {
     let (given, headers, request) = (facts.dialect()?, facts.headers(), facts.request()?);
-    let body = Body { bytes, status: facts.status, headers: &headers, request: &request };
+    let body = Body { bytes, status, headers: &headers, request: &request };
     let as_last = if given.is_none() { body.decode_as_last(last) } else { None };
     let found = as_last.map_or_else(|| body.decode(given), Ok);
     let (decoded, api) =

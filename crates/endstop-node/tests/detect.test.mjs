@@ -133,3 +133,37 @@ test('prices come from the catalogue', () => {
   assert.equal(endstop.Price.parse('in=3,out=15').cost(1e6, 1e6), 18);
   assert.throws(() => new endstop.Price({ input: -1, output: 1 }), ConfigError);
 });
+
+test('part of a response is refused by its name', () => {
+  for (const [part, name] of [
+    [{ index: 0, message: { content: 'Hi' }, finish_reason: 'stop' }, 'a choice'],
+    [{ index: 0, delta: { content: 'Hi' }, finish_reason: null }, 'a choice'],
+    [{ role: 'assistant', content: 'Hi' }, 'a message'],
+    [[{ role: 'user', content: 'Hi' }], 'a message'],
+    [{ type: 'message', role: 'assistant', content: [] }, 'a message'],
+    [{ lc: 1, type: 'constructor', id: ['langchain_core', 'messages', 'AIMessage'], kwargs: {} }, 'a message of LangChain'],
+    [{ content: { parts: [] }, finishReason: 'STOP' }, 'a candidate'],
+    [{ model: 'm', messages: [] }, 'a request'],
+    [{ inputTokens: 1, outputTokens: 2 }, 'token usage'],
+    [{ type: 'text', text: 'Hi' }, 'a block of content'],
+    [{ type: 'tool-call', toolName: 'f' }, 'a tool call'],
+  ]) {
+    assert.throws(() => detect(part), (e) => e instanceof FormatError && e.message.includes(`this is ${name}, and not a whole response`));
+  }
+  for (const other of [{ candidates: 3 }, { done: true, message: 'done' }, { bytes: 'aGVsbG8=' }, { event_type: 'click' }]) {
+    assert.throws(() => detect(other), (e) => e instanceof FormatError && /not recognised/.test(e.message));
+  }
+});
+
+test('empty body says what to pass, unless a server sent it', () => {
+  for (const empty of ['', '  \n', new Uint8Array(), []]) {
+    assert.throws(() => detect(empty), (e) => e instanceof FormatError && /the body is empty; give the body/.test(e.message));
+  }
+  assert.equal(detect('', { status: 503 }).error.status, 503);
+  assert.equal(detect('', { status: 200 }).reason, 'error_termination');
+  assert.equal(detect('', { api: 'gemini' }).reason, 'error_termination');
+  const run = new endstop.Run();
+  run.go();
+  assert.notEqual(run.turn('').error, null);
+  run.close();
+});

@@ -4,10 +4,10 @@
 use crate::exit::enter;
 use crate::json;
 use endstop_wire::Headers;
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyBaseException, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
-use pyo3::types::{PyByteArray, PyBytes, PyDict, PyList, PyMemoryView, PyString, PyTuple};
+use pyo3::types::{PyByteArray, PyBytes, PyDict, PyList, PyMemoryView, PyString, PyTuple, PyType};
 use serde_json::Value;
 
 /// Input of this many bytes is decoded without the interpreter lock, so that other threads run.
@@ -28,38 +28,33 @@ enum Content<'py> {
 }
 
 impl<'py> Body<'py> {
-    /// Reads a response object.
+    /// Reads a response object. A stream is read to its end.
     pub(crate) fn of(response: &Bound<'py, PyAny>) -> PyResult<Body<'py>> {
-        if let Ok(bytes) = response.cast::<PyBytes>() {
-            return Ok(Body::new(Content::Bytes(bytes.clone())));
-        }
-        if let Ok(text) = response.cast::<PyString>() {
-            return Ok(Body::new(Content::Text(PyBackedStr::try_from(text.clone())?)));
-        }
-        if response.is_instance_of::<PyByteArray>() || response.is_instance_of::<PyMemoryView>() {
-            // Copied, because another thread may write to the buffer while it is decoded.
-            let copy = response.py().get_type::<PyBytes>().call1((response,))?;
-            return Ok(Body::new(Content::Bytes(copy.cast_into::<PyBytes>()?)));
-        }
-        if response.is_instance_of::<PyDict>() {
-            return Body::of_json(&json::dumps(response)?);
-        }
-        if response.is_instance_of::<PyList>() || response.is_instance_of::<PyTuple>() {
-            return chunks(response).map(|bytes| Body::new(Content::Owned(bytes)));
+        if let Some(raw) = raw(response)? {
+            return Ok(Body::new(raw));
         }
         // From here on code of an SDK runs, which may give up the interpreter lock.
         let _inside = enter(response.py());
-        if let Some(body) = of_sdk(response)? {
-            return Ok(body);
+        if response.is_instance_of::<PyDict>() {
+            return match stream_of(response)? {
+                Some(stream) => Body::of(&stream),
+                None => Body::of_json(&json::dumps(response)?),
+            };
         }
-        if let Some(body) = of_http(response)? {
-            return Ok(body);
+        if response.is_instance_of::<PyList>() || response.is_instance_of::<PyTuple>() {
+            return chunks(response);
         }
-        let class = response.get_type().fully_qualified_name()?;
-        Err(PyTypeError::new_err(format!(
-            "invalid response of type `{class}`: expected bytes, str, dict, an object of an SDK, a \
-             list of a stream's chunks, or an HTTP response"
-        )))
+        refuse(response)?;
+        let readers = [of_sdk, of_http, of_helper, of_open];
+        for reader in readers {
+            if let Some(body) = reader(response)? {
+                return Ok(body);
+            }
+        }
+        if response.hasattr("__iter__")? {
+            return chunks(response);
+        }
+        Err(unreadable(response)?)
     }
 
     fn new(content: Content<'py>) -> Body<'py> {
@@ -85,6 +80,69 @@ impl<'py> Body<'py> {
     }
 }
 
+/// Returns bytes and text as they are.
+fn raw<'py>(given: &Bound<'py, PyAny>) -> PyResult<Option<Content<'py>>> {
+    if let Ok(bytes) = given.cast::<PyBytes>() {
+        return Ok(Some(Content::Bytes(bytes.clone())));
+    }
+    if let Ok(text) = given.cast::<PyString>() {
+        return Ok(Some(Content::Text(PyBackedStr::try_from(text.clone())?)));
+    }
+    if given.is_instance_of::<PyByteArray>() || given.is_instance_of::<PyMemoryView>() {
+        // Copied, because another thread may write to the buffer while it is decoded.
+        let copy = given.py().get_type::<PyBytes>().call1((given,))?;
+        return Ok(Some(Content::Bytes(copy.cast_into::<PyBytes>()?)));
+    }
+    Ok(None)
+}
+
+/// Raises for objects that a program passes by mistake, and that could be read as something else.
+fn refuse(given: &Bound<'_, PyAny>) -> PyResult<()> {
+    json::refuse_awaitable(given)?;
+    let fix = if given.is_instance_of::<PyBaseException>() {
+        "pass the exception of a model call to run.failed(…)"
+    } else if given.hasattr("__aiter__")? && !given.hasattr("__iter__")? {
+        "a stream of asyncio is read by its program: pass [chunk async for chunk in stream]"
+    } else if given.is_instance_of::<PyType>() {
+        "pass an object, not its class"
+    } else {
+        return Ok(());
+    };
+    Err(PyTypeError::new_err(format!("invalid response of type `{}`: {fix}", class_of(given)?)))
+}
+
+fn class_of(given: &Bound<'_, PyAny>) -> PyResult<String> {
+    given.get_type().fully_qualified_name().map(|name| name.to_string())
+}
+
+fn unreadable(given: &Bound<'_, PyAny>) -> PyResult<PyErr> {
+    let class = class_of(given)?;
+    // The object that an SDK returns for a stream, before its `with` block.
+    if given.hasattr("__enter__")? || given.hasattr("__aenter__")? {
+        return Ok(PyTypeError::new_err(format!(
+            "invalid response of type `{class}`: enter it, and pass what the block gets: with … as stream"
+        )));
+    }
+    Ok(PyTypeError::new_err(format!(
+        "invalid response of type `{class}`: expected bytes, str, dict, an object of an SDK, a stream or \
+         the list of its chunks, or an HTTP response"
+    )))
+}
+
+/// Returns the stream in a response of boto3, whose other fields are facts about it.
+fn stream_of<'py>(response: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    for name in ["stream", "body"] {
+        let Ok(value) = response.get_item(name) else { continue };
+        let is_data = raw(&value)?.is_some()
+            || value.is_instance_of::<PyDict>()
+            || value.is_instance_of::<PyList>();
+        if !is_data && (value.hasattr("read")? || value.hasattr("__iter__")?) {
+            return Ok(Some(value));
+        }
+    }
+    Ok(None)
+}
+
 /// Reads an object of an SDK, which writes itself as JSON. `None` for any other object.
 fn of_sdk<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Body<'py>>> {
     let py = object.py();
@@ -104,19 +162,85 @@ fn of_sdk<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Body<'py>>> {
     Ok(None)
 }
 
-/// Reads a response of `httpx`, `requests` or a similar client, whose body was read.
+/// Reads a response of `httpx`, `requests` or a similar client.
 fn of_http<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Body<'py>>> {
-    let Some(content) = object.getattr_opt("content")? else { return Ok(None) };
+    let content = match object.getattr_opt("content") {
+        Ok(None) => return Ok(None),
+        Ok(Some(content)) => content,
+        // httpx, with a response that was opened as a stream.
+        Err(problem) if is_named(object.py(), &problem, "ResponseNotRead") => {
+            match object.call_method0("read") {
+                Ok(content) => content,
+                Err(problem) if is_named(object.py(), &problem, "RuntimeError") => {
+                    let message =
+                        "invalid response: its body is not read; await response.aread() first";
+                    return Err(PyTypeError::new_err(message));
+                }
+                Err(problem) => return Err(problem),
+            }
+        }
+        Err(problem) => return Err(problem),
+    };
     // `content` of another type is not a body: messages of Anthropic's SDK have a list of blocks.
     let Ok(content) = content.cast_into::<PyBytes>() else { return Ok(None) };
-    let mut body = Body::new(Content::Bytes(content));
-    if let Some(status) = object.getattr_opt("status_code")? {
-        body.status = Some(status.extract()?);
+    sent(object, Content::Bytes(content), "status_code").map(Some)
+}
+
+fn is_named(py: Python<'_>, problem: &PyErr, name: &str) -> bool {
+    problem.get_type(py).name().is_ok_and(|class| class == name)
+}
+
+/// A body with the status and the headers of the response that has it.
+fn sent<'py>(
+    response: &Bound<'py, PyAny>,
+    content: Content<'py>,
+    status: &str,
+) -> PyResult<Body<'py>> {
+    let mut body = Body::new(content);
+    if let Some(status) = response.getattr_opt(status)? {
+        body.status = status.extract()?;
     }
-    if let Some(headers) = object.getattr_opt("headers")? {
+    if let Some(headers) = response.getattr_opt("headers")?
+        && headers.hasattr("items")?
+    {
         body.headers = read_headers(&headers)?;
     }
-    Ok(Some(body))
+    Ok(body)
+}
+
+/// Reads a stream of an SDK that puts the response together itself, and that has events of its own among
+/// those of the provider.
+fn of_helper<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Body<'py>>> {
+    if let Some(message) = object.getattr_opt("get_final_message")? {
+        return Body::of(&message.call0()?).map(Some);
+    }
+    // Of its class, because the value cannot be had before the first event.
+    let snapshot = "current_completion_snapshot";
+    if object.get_type().hasattr(snapshot)? {
+        for event in object.try_iter()? {
+            event?;
+        }
+        return Body::of(&object.getattr(snapshot)?).map(Some);
+    }
+    Ok(None)
+}
+
+/// Reads an object that is open for reading: a response of `urllib`, a body of boto3, a file.
+fn of_open<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Body<'py>>> {
+    let Some(read) = object.getattr_opt("read")? else { return Ok(None) };
+    // A client that has read the body already, such as urllib3.
+    let loaded = object.getattr_opt("data")?.filter(PyAnyMethods::is_instance_of::<PyBytes>);
+    let content = loaded.map_or_else(|| read.call0(), Ok)?;
+    if json::is_awaitable(&content)? {
+        // Closed, because a warning about it would not name this call.
+        let _ = content.call_method0("close");
+        let class = class_of(object)?;
+        return Err(PyTypeError::new_err(format!(
+            "invalid response of type `{class}`: pass its body: await response.read()"
+        )));
+    }
+    let Some(content) = raw(&content)? else { return Ok(None) };
+    sent(object, content, "status").map(Some)
 }
 
 /// Reads a mapping of header names to values. A value that is not text is ignored.
@@ -132,35 +256,67 @@ pub(crate) fn read_headers(given: &Bound<'_, PyAny>) -> PyResult<Headers> {
 }
 
 /// Joins the chunks of a stream: bytes as they are, objects as server-sent events.
-fn chunks(list: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
+fn chunks<'py>(stream: &Bound<'py, PyAny>) -> PyResult<Body<'py>> {
     let mut joined = Vec::new();
-    for item in list.try_iter()? {
+    for item in stream.try_iter()? {
         let item = item?;
-        let raw = item.is_instance_of::<PyBytes>() || item.is_instance_of::<PyString>();
-        let body = Body::of(&item)?;
-        if raw {
-            joined.extend_from_slice(body.bytes());
-        } else {
-            joined.extend_from_slice(b"data: ");
-            joined.extend_from_slice(body.bytes());
-            joined.extend_from_slice(b"\n\n");
-        }
+        let body = match raw(&item)? {
+            Some(content) => {
+                joined.extend_from_slice(Body::new(content).bytes());
+                continue;
+            }
+            None => event(&item)?,
+        };
+        joined.extend_from_slice(b"data: ");
+        joined.extend_from_slice(body.bytes());
+        joined.extend_from_slice(b"\n\n");
     }
-    Ok(joined)
+    Ok(Body::new(Content::Owned(joined)))
+}
+
+/// Reads an event of a stream: a dict, or an object of an SDK.
+fn event<'py>(item: &Bound<'py, PyAny>) -> PyResult<Body<'py>> {
+    if item.is_instance_of::<PyDict>() {
+        // A chunk of boto3's InvokeModel has the provider's event as bytes.
+        let bytes = item.get_item("chunk").and_then(|chunk| chunk.get_item("bytes"));
+        if let Ok(Ok(bytes)) = bytes.map(Bound::cast_into::<PyBytes>) {
+            return Ok(Body::new(Content::Bytes(bytes)));
+        }
+        return Body::of_json(&json::dumps(item)?);
+    }
+    refuse(item)?;
+    of_sdk(item)?.map_or_else(
+        || {
+            Err(PyTypeError::new_err(format!(
+                "invalid chunk of type `{}`: expected bytes, str, dict, or an object of an SDK",
+                class_of(item)?
+            )))
+        },
+        Ok,
+    )
 }
 
 /// Returns Gemini's response with the names of the wire, if it has those of Google's Python SDK
 /// (`finish_reason`), which `model_dump()` writes. Nothing else about it could be recognised, and
 /// the finish value would be lost.
 fn camel_case(text: &str) -> Option<Vec<u8>> {
-    let gemini = text.contains("\"candidates\"") || text.contains("\"usage_metadata\"");
-    let snake = text.contains("\"finish_reason\"") || text.contains("\"usage_metadata\"");
-    if !gemini || !snake {
+    // First in the text, because that costs little and most have none of these words.
+    if !["\"finish_reason\"", "\"usage_metadata\"", "\"prompt_feedback\""]
+        .iter()
+        .any(|field| text.contains(field))
+    {
         return None;
     }
     let mut value: Value = serde_json::from_str(text).ok()?;
-    // The words that were found above may be in a text; here they must be fields.
-    value.get("candidates").or_else(|| value.get("usage_metadata"))?;
+    // The words that were found above may be in a text; here they must be fields. Other objects have
+    // `usage_metadata` as well, with other counts.
+    let counts = &value["usage_metadata"];
+    let is_gemini = value["candidates"].is_array()
+        || value["prompt_feedback"].is_object()
+        || ["prompt_token_count", "total_token_count"].iter().any(|n| !counts[n].is_null());
+    if !is_gemini {
+        return None;
+    }
     rename(&mut value);
     serde_json::to_vec(&value).ok()
 }

@@ -6,6 +6,7 @@ use crate::errors::{Exception, error};
 use crate::exit::enter;
 use crate::json;
 use crate::members::{Enumeration, member};
+use crate::run_input::Response;
 use crate::signal::{ModelError, Signal};
 use crate::usage::Usage;
 use endstop_core::{ModelTurn, Part, TerminationSignal, ToolCall};
@@ -211,12 +212,14 @@ pub(crate) fn api_of(method: &str, path: &str) -> Option<&'static str> {
 
 /// Detects why a model's turn ended.
 ///
-/// `response` is the body as bytes or text, a dict, an object of an SDK, the list of a stream's
-/// chunks, or the response of an HTTP client. `api` names the format, for example `openai-chat`; if
+/// `response` is the body as bytes or text, a dict, an object of an SDK, a stream or the list of its
+/// chunks, or the response of an HTTP client. A stream is read to its end; one of asyncio is read by its
+/// program, and passed as a list. `api` names the format, for example `openai-chat`; if
 /// it is missing, the format is recognised. `request` is the request that was sent, as bytes or a
 /// dict; it tells a cut at the output cap and a stop string from other ends.
 ///
-/// Raises FormatError if the format is not recognised, or ambiguous.
+/// Raises FormatError if the format is not recognised, or ambiguous, or if this is only a part of a
+/// response, for example a choice or a message.
 ///
 /// >>> endstop.detect(b'{"choices":[{"message":{"content":"Hi"},"finish_reason":"length"}]}').reason
 /// <SignalReason.TOKEN_LIMIT_REACHED: 'token_limit_reached'>
@@ -224,13 +227,16 @@ pub(crate) fn api_of(method: &str, path: &str) -> Option<&'static str> {
 #[pyo3(signature = (response, *, api = None, status = None, headers = None, request = None))]
 pub(crate) fn detect(
     py: Python<'_>,
-    #[pyo3(from_py_with = Body::of)] response: Body<'_>,
+    response: &Bound<'_, PyAny>,
     api: Option<&str>,
     status: Option<u16>,
     headers: Option<&Bound<'_, PyAny>>,
     request: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Detection> {
-    let mut body = response;
+    let mut body = match Response::of(response)? {
+        Response::Decoded(done) => return Ok(*done),
+        Response::Body(body) => body,
+    };
     // The argument takes precedence, because a saved body may have lost its status.
     body.status = status.or(body.status);
     if let Some(headers) = headers {
@@ -250,8 +256,7 @@ pub(crate) fn decode(
 ) -> PyResult<Detection> {
     let given = api.map(|name| read_api(py, name)).transpose()?;
     let (bytes, headers) = (body.bytes(), &body.headers);
-    let status = body.status.unwrap_or(200);
-    let body = guest_response::Body { bytes, status, headers, request: facts };
+    let body = guest_response::Body { bytes, status: body.status, headers, request: facts };
     let work = || {
         let as_last = if given.is_none() { body.decode_as_last(last) } else { None };
         let (decoded, api) = as_last.map_or_else(|| body.decode(given), Ok)?;

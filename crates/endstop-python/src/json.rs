@@ -4,25 +4,64 @@
 
 use crate::errors::{Exception, error};
 use crate::exit::enter;
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyString};
+use pyo3::types::{PyCFunction, PyDict, PyString, PyType};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 static DUMPS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 static LOADS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+static DEFAULT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 
-/// Writes a Python value as JSON. A value that JSON does not have is written as its `str()`.
+/// Writes a Python value as JSON. A model of pydantic is written as its fields, and any other value that
+/// JSON does not have as its `str()`. Raises for a coroutine.
 pub(crate) fn dumps<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyString>> {
     let py = value.py();
     let _inside = enter(py);
     let dumps = DUMPS.import(py, "json", "dumps")?;
     let options = PyDict::new(py);
-    options.set_item("default", py.get_type::<PyString>())?;
+    let default = DEFAULT.get_or_try_init(py, || {
+        let other = PyCFunction::new_closure(py, Some(c"default"), None, |given, _| {
+            jsonable(&given.get_item(0)?).map(Bound::unbind)
+        })?;
+        PyResult::Ok(other.into_any().unbind())
+    })?;
+    options.set_item("default", default)?;
     // Without blanks, because only programs read this text.
     options.set_item("separators", (",", ":"))?;
     Ok(dumps.call((value,), Some(&options))?.cast_into::<PyString>()?)
+}
+
+/// Returns a value that JSON does not have as one that it has.
+fn jsonable<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    refuse_awaitable(value)?;
+    match value.getattr_opt("model_dump")? {
+        Some(dump) if !value.is_instance_of::<PyType>() => {
+            let options = PyDict::new(value.py());
+            options.set_item("mode", "json")?;
+            dump.call((), Some(&options))
+        }
+        _ => value.str().map(Bound::into_any),
+    }
+}
+
+/// `true` for a coroutine, a task and anything else that `await` takes.
+pub(crate) fn is_awaitable(value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    // Of its class, as the interpreter looks for it.
+    value.get_type().hasattr("__await__")
+}
+
+/// Raises for a value of which `await` was forgotten. Its `str()` would be taken for the value.
+pub(crate) fn refuse_awaitable(value: &Bound<'_, PyAny>) -> PyResult<()> {
+    if !is_awaitable(value)? {
+        return Ok(());
+    }
+    let class = value.get_type().name()?;
+    Err(PyTypeError::new_err(format!(
+        "invalid value of type `{class}`: it was not awaited; pass `await …`"
+    )))
 }
 
 /// Reads JSON as a Python value.

@@ -50,7 +50,8 @@ impl<'py> Response<'py> {
         match self {
             Response::Decoded(detection) => Ok(*detection),
             Response::Body(mut body) => {
-                body.status = status.or(body.status);
+                // A run gets what servers send, which may be nothing at all.
+                body.status = status.or(body.status).or(Some(200));
                 decode(py, &body, (api, last), facts)
             }
         }
@@ -107,6 +108,7 @@ pub(crate) fn failure(
     kind: Option<&str>,
 ) -> PyResult<endstop_core::ModelError> {
     let py = given.py();
+    json::refuse_awaitable(given)?;
     if let Ok(known) = given.cast::<ModelError>() {
         return Ok(known.get().0.clone());
     }

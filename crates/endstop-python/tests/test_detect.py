@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import collections
+import io
 import json
 import pickle
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 from conftest import chat, sse, tool
@@ -240,3 +244,191 @@ def test_price_of_a_model() -> None:
         endstop.price("gpt-4o")
     with pytest.raises(endstop.ConfigError):
         endstop.Price(-1.0, 2.0)
+
+
+async def answer() -> bytes:
+    return chat("Hi")
+
+
+class Task:
+    """What `await` takes, and that is not a coroutine."""
+
+    def __await__(self) -> Iterator[None]:
+        yield
+
+    def __str__(self) -> str:
+        return "a task"
+
+
+@pytest.mark.parametrize("make", [answer, Task])
+def test_forgotten_await_is_refused(make: Any) -> None:
+    with endstop.Run() as run:
+        run.go()
+        call = run.turn(tool()).calls[0]
+        pending = make()
+        for use in (
+            lambda: endstop.detect(pending),
+            lambda: endstop.detect([pending]),
+            lambda: endstop.detect({"choices": pending}),
+            lambda: endstop.detect(chat("Hi"), request=pending),
+            lambda: endstop.StreamDecoder(request=pending),
+            lambda: run.turn(pending),
+            lambda: run.result(call, pending),
+            lambda: run.result(call, {"rows": [pending]}),
+            lambda: run.result(call, "x", variables={"a": pending}),
+            lambda: run.observe(metrics={"a": pending}),
+            lambda: run.failed(pending),
+            lambda: endstop.Verdict.stop("x", deliverable=pending),
+        ):
+            with pytest.raises(TypeError, match="it was not awaited; pass `await …`"):
+                use()
+        # Nothing was recorded, so that the program can repeat it with the value.
+        assert run.result(call, "x")
+        if hasattr(pending, "close"):
+            pending.close()
+    assert run.finished().messages[-1]["role"] == "tool"
+
+
+def test_exception_is_not_a_response() -> None:
+    for problem in (ValueError("x"), KeyboardInterrupt(), TimeoutError()):
+        with pytest.raises(
+            TypeError, match=r"pass the exception of a model call to run.failed\(…\)"
+        ):
+            endstop.detect(problem)
+
+
+@pytest.mark.parametrize("empty", [b"", "", "  \n", bytearray(), [], iter(()), [b""]])
+def test_empty_body_says_what_to_pass(empty: Any) -> None:
+    with pytest.raises(endstop.FormatError, match="the body is empty; give the body"):
+        endstop.detect(empty)
+
+
+def test_empty_body_of_a_server_is_an_error_of_the_model_call() -> None:
+    for found in (endstop.detect(b"", status=200), endstop.detect(b"", api="gemini")):
+        assert found.error is not None and found.reason is SignalReason.ERROR_TERMINATION
+    with endstop.Run() as run:
+        run.go()
+        assert run.turn(b"").error is not None
+
+
+@pytest.mark.parametrize(
+    ("part", "name"),
+    [
+        ({"index": 0, "message": {"content": "Hi"}, "finish_reason": "stop"}, "a choice"),
+        ({"index": 0, "delta": {"content": "Hi"}, "finish_reason": None}, "a choice"),
+        ({"role": "assistant", "content": "Hi"}, "a message"),
+        ([{"role": "user", "content": "Hi"}], "a message"),
+        ({"type": "message", "role": "assistant", "content": []}, "a message"),
+        ({"type": "ai", "content": "Hi", "response_metadata": {}}, "a message of LangChain"),
+        ({"content": {"parts": []}, "finishReason": "STOP"}, "a candidate"),
+        ({"content": {"parts": []}, "finish_reason": "STOP"}, "a candidate"),
+        ({"model": "m", "messages": []}, "a request"),
+        ({"input_tokens": 1, "output_tokens": 2}, "token usage"),
+        ({"type": "text", "text": "Hi"}, "a block of content"),
+        ({"type": "tool_use", "id": "t", "name": "f", "input": {}}, "a tool call"),
+    ],
+)
+def test_part_of_a_response_is_refused(part: Any, name: str) -> None:
+    fix = f"this is {name}, and not a whole response; give the response as"
+    for form in (part, json.dumps(part), json.dumps(part).encode()):
+        with pytest.raises(endstop.FormatError, match=fix):
+            endstop.detect(form)
+    # Also after a response, whose format is tried first.
+    with endstop.Run() as run:
+        for before in (chat("Hi"), json.dumps(GEMINI)):
+            run.ask()
+            run.turn(before)
+            run.ask()
+            with pytest.raises(endstop.FormatError, match=fix):
+                run.turn(part)
+
+
+def test_other_documents_are_not_responses() -> None:
+    for document in (
+        {"candidates": 3},
+        {"usage_metadata": {"plan": "pro"}},
+        {"done": True, "message": "all tasks are done"},
+        {"bytes": "aGVsbG8="},
+        {"event_type": "click"},
+        {"object": "text_completion", "choices": [{"text": "Hi", "finish_reason": "stop"}]},
+        {"stream": "https://example.com", "body": {"a": 1}},
+    ):
+        with pytest.raises(endstop.FormatError, match="format is not recognised"):
+            endstop.detect(document)
+
+
+@pytest.mark.parametrize("wrong", [7, None, 1.5, object(), bytes, endstop.Run, len, [7], [None]])
+def test_other_objects_are_refused(wrong: Any) -> None:
+    with pytest.raises(TypeError, match="invalid (response|chunk) of type"):
+        endstop.detect(wrong)
+
+
+def test_streams_are_read() -> None:
+    one = {"object": "chat.completion.chunk", "choices": [{"delta": {"content": "Hel"}}]}
+    two = {
+        "object": "chat.completion.chunk",
+        "choices": [{"delta": {"content": "lo"}, "finish_reason": "length"}],
+    }
+    whole = sse(one, two)
+    for stream in (
+        iter([one, two]),
+        (chunk for chunk in (one, two)),
+        (whole[at : at + 5] for at in range(0, len(whole), 5)),
+        io.BytesIO(whole),
+        io.StringIO(whole.decode()),
+        collections.deque([one, two]),
+    ):
+        found = endstop.detect(stream)
+        assert (found.text, found.reason) == ("Hello", SignalReason.TOKEN_LIMIT_REACHED)
+
+    async def later() -> AsyncIterator[bytes]:
+        yield whole
+
+    with pytest.raises(TypeError, match=r"\[chunk async for chunk in stream\]"):
+        endstop.detect(later())
+
+    def breaks() -> Iterator[bytes]:
+        yield whole[:20]
+        raise ConnectionError("reset")
+
+    # As if the program had read it.
+    with pytest.raises(ConnectionError):
+        endstop.detect(breaks())
+
+
+def test_detection_and_decoder_are_taken() -> None:
+    found = endstop.detect(chat("Hi"))
+    assert endstop.detect(found) == found
+    decoder = endstop.StreamDecoder()
+    decoder.push(chat("Hi"))
+    assert endstop.detect(decoder) == found
+
+
+def test_models_in_results_are_written_as_json() -> None:
+    pydantic = pytest.importorskip("pydantic")
+
+    class City(pydantic.BaseModel):
+        name: str
+
+    with endstop.Run() as run:
+        run.go()
+        run.result(run.turn(tool()).calls[0], [City(name="Bonn")])
+    assert '[{"name":"Bonn"}]' in json.dumps(run.finished().messages).replace('\\"', '"')
+
+
+def test_wrong_names_list_the_choices() -> None:
+    with endstop.Run() as run:
+        run.go()
+        with pytest.raises(
+            endstop.ConfigError, match="`kind` `nonsense`: expected one of text, re"
+        ):
+            run.delta("x", kind="nonsense")  # type: ignore[arg-type]
+        with pytest.raises(
+            endstop.ConfigError, match="`kind` `no`: expected one of authentication"
+        ):
+            run.failed("x", kind="no")  # type: ignore[arg-type]
+        call = run.turn(tool()).calls[0]
+        with pytest.raises(
+            endstop.ConfigError, match="`status` `failed`: expected one of ok, error"
+        ):
+            run.result(call, "x", status="failed")  # type: ignore[arg-type]

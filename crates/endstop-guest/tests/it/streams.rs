@@ -86,8 +86,12 @@ fn calls_of_cut_response_are_cut() {
             r#"{{"choices":[{{"message":{{"tool_calls":[{call}]}},"finish_reason":"{finish}"}}]}}"#
         );
         let (headers, request) = (Headers::new(), RequestFacts::default());
-        let body =
-            Body { bytes: body.as_bytes(), status: Some(200), headers: &headers, request: &request };
+        let body = Body {
+            bytes: body.as_bytes(),
+            status: Some(200),
+            headers: &headers,
+            request: &request,
+        };
         let (runnable, cut) = split_calls(&body.decode(None).unwrap().0);
         (runnable.len(), cut.len())
     };
