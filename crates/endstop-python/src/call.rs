@@ -48,6 +48,11 @@ impl Call {
         json::loads(py, if text.is_empty() { "{}" } else { text })
     }
 
+    /// Returns the fields as a dict.
+    fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        json::to_python(py, &*self.0)
+    }
+
     fn __getnewargs__(&self) -> (&str, &str, &str) {
         (&self.0.id, &self.0.name, &self.0.arguments)
     }

@@ -4,13 +4,15 @@ use crate::body::{DETACH_FROM, read_headers};
 use crate::detection::{Detection, read_api, read_request};
 use crate::errors::{Exception, error};
 use crate::exit::enter;
+use crate::json;
 use crate::slot::Slot;
 use endstop_guest::stream::Stream;
 use pyo3::prelude::*;
+use serde::Serialize;
 
 /// An increment of a streamed turn.
 #[pyclass(frozen, eq, module = "endstop")]
-#[derive(Clone, PartialEq)]
+#[derive(Clone, PartialEq, Serialize)]
 pub(crate) struct Delta {
     /// `text`, `reasoning`, `refusal`, `call` (a call starts) or `arguments`.
     #[pyo3(get)]
@@ -28,6 +30,11 @@ pub(crate) struct Delta {
 
 #[pymethods]
 impl Delta {
+    /// Returns the fields as a dict.
+    fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        json::to_python(py, self)
+    }
+
     fn __repr__(&self) -> String {
         format!("Delta({}, {:?})", self.kind, self.text)
     }

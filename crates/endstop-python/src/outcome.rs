@@ -6,14 +6,13 @@ use crate::members::{Enumeration, member};
 use crate::outcome_html::html;
 use crate::usage::Usage;
 use endstop_core::NanoUsd;
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use std::sync::Arc;
 
 /// The ending of a run: one, typed, priced and explained.
 ///
-/// An outcome is neither true nor false, because a truncated answer is an outcome as well: ask
-/// `outcome.is_success`.
+/// Like any object it is true in a condition, so that `if run.outcome:` asks if the run has ended. A
+/// truncated answer is an outcome as well: ask `outcome.is_success`.
 #[pyclass(frozen, module = "endstop")]
 #[derive(Clone)]
 pub(crate) struct Outcome(pub(crate) Arc<endstop_core::Outcome>);
@@ -154,7 +153,8 @@ impl Outcome {
         self.0.exit_status()
     }
 
-    /// Returns the fields as a dict, the same as the last line of `endstop run --json`.
+    /// Returns the fields as a dict, the same as the last line of `endstop run --json`. A function for
+    /// values that the `json` module does not know: `json.dumps(row, default=endstop.Outcome.to_dict)`.
     fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         json::to_python(py, &*self.0)
     }
@@ -183,11 +183,6 @@ impl Outcome {
         let py = slf.py();
         let make = py.get_type::<Outcome>().getattr("from_json")?;
         Ok((make, (slf.get().to_json(py)?,)))
-    }
-
-    #[expect(clippy::unused_self, reason = "a method of Python")]
-    fn __bool__(&self) -> PyResult<bool> {
-        Err(PyTypeError::new_err("an outcome is neither true nor false; use outcome.is_success"))
     }
 
     /// Outcomes are equal if their JSON is, so that a pickled outcome equals the original.

@@ -10,7 +10,7 @@ use crate::verdict::Verdict;
 use endstop_core::policy::PolicyFault;
 use endstop_core::{BoxPolicy, Registry, StepContext, StepResult, TerminationPolicy};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString};
+use pyo3::types::{PyDict, PyString, PyTuple};
 use serde_json::Value;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -29,16 +29,40 @@ pub(crate) struct Policy {
     #[pyo3(get)]
     description: String,
     specification: Option<Value>,
+    origin: Origin,
+}
+
+/// The way to make a policy again, for pickling.
+enum Origin {
+    /// From its specification.
+    Specification,
+    /// From the function or the class that was given to `of`.
+    Code(Py<PyAny>),
+    /// By a call with these arguments, of which one is a policy.
+    Call(Py<PyAny>, Py<PyTuple>),
 }
 
 impl Policy {
-    fn wrap(policy: BoxPolicy) -> Policy {
+    fn wrap(policy: BoxPolicy, origin: Origin) -> Policy {
         Policy {
+            origin,
             name: policy.name().to_owned(),
             description: policy.description().to_owned(),
             specification: policy.specification(),
             rule: Slot::new(policy),
         }
+    }
+
+    /// Wraps a policy that a method of this class has made of others.
+    fn made_by<'py>(
+        py: Python<'py>,
+        policy: BoxPolicy,
+        method: &str,
+        arguments: impl IntoPyObject<'py, Target = PyTuple, Output = Bound<'py, PyTuple>, Error = PyErr>,
+    ) -> PyResult<Policy> {
+        let method = py.get_type::<Policy>().getattr(method)?.unbind();
+        let arguments = arguments.into_pyobject(py)?.unbind();
+        Ok(Policy::wrap(policy, Origin::Call(method, arguments)))
     }
 
     /// Returns a copy without state.
@@ -79,7 +103,13 @@ impl Policy {
     /// `{"any": ["final_pattern", {"confidence": {"confidence_threshold": 0.9}}]}`.
     #[new]
     fn new(specification: &Bound<'_, PyAny>) -> PyResult<Policy> {
-        read_policy(specification).map(Policy::wrap)
+        if let Ok(policy) = specification.cast::<Policy>() {
+            let same = PyTuple::new(specification.py(), [specification])?;
+            let make = specification.get_type().into_any().unbind();
+            let copy = policy.get().copy(specification.py())?;
+            return Ok(Policy::wrap(copy, Origin::Call(make, same.unbind())));
+        }
+        read_policy(specification).map(|policy| Policy::wrap(policy, Origin::Specification))
     }
 
     /// Makes a policy of a function `(step, context)`, or of a class whose instances are called so;
@@ -88,7 +118,7 @@ impl Policy {
     #[pyo3(signature = (name, code, description = ""))]
     fn of(name: String, code: &Bound<'_, PyAny>, description: &str) -> PyResult<Policy> {
         let policy = PythonPolicy::new(name, description.to_owned(), code)?;
-        Ok(Policy::wrap(BoxPolicy::new(policy)))
+        Ok(Policy::wrap(BoxPolicy::new(policy), Origin::Code(code.clone().unbind())))
     }
 
     /// The specification that the policy was built from; None for code.
@@ -132,25 +162,64 @@ impl Policy {
     }
 
     /// Returns a policy that stops as this one does, but not before `steps` turns are completed.
-    fn after_steps(&self, py: Python<'_>, steps: i64) -> PyResult<Policy> {
-        Ok(Policy::wrap(self.copy(py)?.after_steps(steps)))
+    fn after_steps(slf: &Bound<'_, Self>, steps: i64) -> PyResult<Policy> {
+        let policy = slf.get().copy(slf.py())?.after_steps(steps);
+        Policy::made_by(slf.py(), policy, "after_steps", (slf, steps))
     }
 
     /// Returns a policy that stops when this one does for the `steps`-th step in a row.
-    fn sustained(&self, py: Python<'_>, steps: u32) -> PyResult<Policy> {
-        Ok(Policy::wrap(self.copy(py)?.sustained(steps)))
+    fn sustained(slf: &Bound<'_, Self>, steps: u32) -> PyResult<Policy> {
+        let policy = slf.get().copy(slf.py())?.sustained(steps);
+        Policy::made_by(slf.py(), policy, "sustained", (slf, steps))
     }
 
-    fn __or__(&self, py: Python<'_>, other: &Bound<'_, Policy>) -> PyResult<Policy> {
-        Ok(Policy::wrap(self.copy(py)? | other.get().copy(py)?))
+    fn __or__<'py>(slf: &Bound<'py, Self>, other: &Bound<'py, PyAny>) -> PyResult<Combined<'py>> {
+        combine(slf, other, "__or__", |own, other| own | other)
     }
 
-    fn __and__(&self, py: Python<'_>, other: &Bound<'_, Policy>) -> PyResult<Policy> {
-        Ok(Policy::wrap(self.copy(py)? & other.get().copy(py)?))
+    fn __ror__<'py>(slf: &Bound<'py, Self>, other: &Bound<'py, PyAny>) -> PyResult<Combined<'py>> {
+        combine(slf, other, "__ror__", |own, other| other | own)
     }
 
-    fn __invert__(&self, py: Python<'_>) -> PyResult<Policy> {
-        Ok(Policy::wrap(!self.copy(py)?))
+    fn __and__<'py>(slf: &Bound<'py, Self>, other: &Bound<'py, PyAny>) -> PyResult<Combined<'py>> {
+        combine(slf, other, "__and__", |own, other| own & other)
+    }
+
+    fn __rand__<'py>(slf: &Bound<'py, Self>, other: &Bound<'py, PyAny>) -> PyResult<Combined<'py>> {
+        combine(slf, other, "__rand__", |own, other| other & own)
+    }
+
+    fn __invert__(slf: &Bound<'_, Self>) -> PyResult<Policy> {
+        let policy = !slf.get().copy(slf.py())?;
+        Policy::made_by(slf.py(), policy, "__invert__", (slf,))
+    }
+
+    /// A pickled policy has no state, as the copy that a run makes. Code is pickled as pickle does with
+    /// functions and classes: by its name.
+    fn __reduce__<'py>(
+        slf: &Bound<'py, Self>,
+    ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
+        let (py, this) = (slf.py(), slf.get());
+        if this.specification.is_some() {
+            let make = py.get_type::<Policy>().into_any();
+            return Ok((make, PyTuple::new(py, [this.specification(py)?])?));
+        }
+        match &this.origin {
+            Origin::Call(call, arguments) => {
+                Ok((call.bind(py).clone(), arguments.bind(py).clone()))
+            }
+            Origin::Code(code) => {
+                let reduce = py.import("endstop._policies")?.getattr("reduce_code")?;
+                reduce.call1((slf, code))?.extract()
+            }
+            Origin::Specification => {
+                let message = format!(
+                    "the policy `{}` has no specification, and cannot be pickled",
+                    this.name
+                );
+                Err(error(py, Exception::Config, message))
+            }
+        }
     }
 
     fn __repr__(&self) -> String {
@@ -159,6 +228,27 @@ impl Policy {
             None => format!("<endstop.Policy {}>", self.name),
         }
     }
+}
+
+/// A policy, or `NotImplemented`, so that Python asks the other object.
+type Combined<'py> = Bound<'py, PyAny>;
+
+fn combine<'py>(
+    own: &Bound<'py, Policy>,
+    other: &Bound<'py, PyAny>,
+    method: &str,
+    combined: impl FnOnce(BoxPolicy, BoxPolicy) -> BoxPolicy,
+) -> PyResult<Combined<'py>> {
+    let py = own.py();
+    let is_policy = other.is_instance_of::<Policy>()
+        || other.is_instance_of::<PyString>()
+        || other.is_instance_of::<PyDict>();
+    if !is_policy {
+        return Ok(py.NotImplemented().into_bound(py));
+    }
+    let policy = combined(own.get().copy(py)?, read_policy(other)?);
+    let policy = Policy::made_by(py, policy, method, (own, other))?;
+    Ok(Bound::new(py, policy)?.into_any())
 }
 
 fn read_step(step: &Bound<'_, PyAny>) -> PyResult<StepResult> {
@@ -174,13 +264,16 @@ fn read_step(step: &Bound<'_, PyAny>) -> PyResult<StepResult> {
 /// Returns a policy that stops when at least `n` of these do.
 #[pyfunction]
 #[expect(clippy::needless_pass_by_value, reason = "Python's values are converted")]
-pub(crate) fn k_of(py: Python<'_>, n: usize, policies: Vec<Bound<'_, Policy>>) -> PyResult<Policy> {
+pub(crate) fn k_of(py: Python<'_>, n: usize, policies: Vec<Bound<'_, PyAny>>) -> PyResult<Policy> {
     if n == 0 || n > policies.len() {
         let message = format!("invalid `n` {n}: expected 1 to {}", policies.len());
         return Err(error(py, Exception::Config, message));
     }
-    let members = policies.iter().map(|one| one.get().copy(py)).collect::<PyResult<Vec<_>>>()?;
-    Ok(Policy::wrap(endstop_core::policy::k_of(n, members)))
+    let members = policies.iter().map(read_policy).collect::<PyResult<Vec<_>>>()?;
+    let policy = endstop_core::policy::k_of(n, members);
+    let again = py.import("endstop._endstop")?.getattr("k_of")?.unbind();
+    let arguments = (n, &policies).into_pyobject(py)?.unbind();
+    Ok(Policy::wrap(policy, Origin::Call(again, arguments)))
 }
 
 /// Returns the names of the built-in policies.

@@ -51,6 +51,8 @@ impl PythonPolicy {
             let message = format!("the policy `{name}` must be callable as policy(step, context)");
             return Err(error(code.py(), Exception::Config, message));
         }
+        // Here and not at the first step, because there it would end the run.
+        code.py().import("endstop._policies")?.call_method1("check_code", (&name, code))?;
         let is_class = code.is_instance_of::<PyType>();
         let source = Source { name, description, code: code.clone().unbind(), is_class };
         Ok(PythonPolicy { source: Arc::new(source), instance: None })

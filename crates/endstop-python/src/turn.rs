@@ -1,16 +1,58 @@
 //! A turn that a run accepted, with the calls that may run.
 
 use crate::call::Call;
+use crate::json;
 use crate::members::{Enumeration, member};
 use crate::outcome::Outcome;
 use crate::signal::{ModelError, Signal};
 use crate::usage::Usage;
+use endstop_core::{Termination, TerminationSignal, ToolCall};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// A response that was fed to a run.
 #[pyclass(frozen, module = "endstop")]
 pub(crate) struct Turn(pub(crate) endstop_guest::run_state::Turn);
+
+/// The JSON form of a turn.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    text: String,
+    calls: Vec<ToolCall>,
+    held_back: Vec<ToolCall>,
+    signal: TerminationSignal,
+    usage: endstop_core::Usage,
+    error: Option<endstop_core::ModelError>,
+    ending: Option<Termination>,
+    outcome: Option<Arc<endstop_core::Outcome>>,
+}
+
+impl Stored {
+    fn of(turn: &endstop_guest::run_state::Turn) -> Stored {
+        let calls = |calls: &[Arc<ToolCall>]| calls.iter().map(|call| (**call).clone()).collect();
+        Stored {
+            text: turn.text.clone(),
+            calls: calls(&turn.calls),
+            held_back: calls(&turn.held_back),
+            signal: turn.signal.clone(),
+            usage: turn.usage.clone(),
+            error: turn.error.clone(),
+            ending: turn.ending,
+            outcome: turn.outcome.clone(),
+        }
+    }
+}
+
+impl From<Stored> for endstop_guest::run_state::Turn {
+    fn from(stored: Stored) -> Self {
+        let Stored { text, calls, held_back, signal, usage, error, ending, outcome } = stored;
+        let shared = |calls: Vec<ToolCall>| calls.into_iter().map(Arc::new).collect();
+        let (calls, held_back) = (shared(calls), shared(held_back));
+        Self { text, calls, held_back, signal, usage, error, ending, outcome }
+    }
+}
 
 #[pymethods]
 impl Turn {
@@ -73,6 +115,33 @@ impl Turn {
     fn outcome(&self) -> Option<Outcome> {
         self.0.outcome.clone().map(Outcome)
     }
+
+    /// Returns the fields as a dict.
+    fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        json::to_python(py, &Stored::of(&self.0))
+    }
+
+    /// Reads what pickling wrote.
+    #[staticmethod]
+    fn _from_json(py: Python<'_>, text: &str) -> PyResult<Turn> {
+        json::from_json::<Stored>(py, text, "turn").map(|stored| Turn(stored.into()))
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, (String,))> {
+        let py = slf.py();
+        let make = py.get_type::<Turn>().getattr("_from_json")?;
+        Ok((make, (json::to_json(py, &Stored::of(&slf.get().0))?,)))
+    }
+
+    /// Turns are equal if their JSON is, as outcomes are.
+    fn __eq__(&self, py: Python<'_>, other: &Bound<'_, Turn>) -> PyResult<bool> {
+        let json = |turn: &Turn| json::to_json(py, &Stored::of(&turn.0));
+        Ok(json(self)? == json(other.get())?)
+    }
+
+    /// A turn has no hash, because it contains lists.
+    #[classattr]
+    const __hash__: Option<Py<PyAny>> = None;
 
     fn __repr__(&self) -> String {
         let names: Vec<&str> = self.0.calls.iter().map(|call| call.name.as_str()).collect();

@@ -6,6 +6,7 @@ use crate::members::{Enumeration, member};
 use endstop_core::{Stop, Termination};
 use endstop_guest::choice::policy_end;
 use pyo3::prelude::*;
+use serde::{Deserialize, Serialize};
 
 /// The decision of a policy about a step: continue, continue with a message for the model, or stop.
 ///
@@ -13,6 +14,14 @@ use pyo3::prelude::*;
 #[pyclass(frozen, eq, module = "endstop")]
 #[derive(Clone, PartialEq)]
 pub(crate) struct Verdict(pub(crate) endstop_core::Verdict);
+
+/// The JSON form of a verdict, for pickling.
+#[derive(Serialize, Deserialize)]
+enum Stored {
+    Proceed,
+    Tell(String),
+    Stop(Stop),
+}
 
 impl Verdict {
     fn stopping(&self) -> Option<&Stop> {
@@ -98,6 +107,29 @@ impl Verdict {
             endstop_core::Verdict::Tell(message) => Some(message),
             _ => None,
         }
+    }
+
+    /// Reads what pickling wrote.
+    #[staticmethod]
+    fn _from_json(py: Python<'_>, text: &str) -> PyResult<Verdict> {
+        json::from_json(py, text, "verdict").map(|stored| {
+            Verdict(match stored {
+                Stored::Proceed => endstop_core::Verdict::Continue,
+                Stored::Tell(message) => endstop_core::Verdict::Tell(message),
+                Stored::Stop(stop) => endstop_core::Verdict::Stop(stop),
+            })
+        })
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, (String,))> {
+        let py = slf.py();
+        let stored = match slf.get().0.clone() {
+            endstop_core::Verdict::Continue => Stored::Proceed,
+            endstop_core::Verdict::Tell(message) => Stored::Tell(message),
+            endstop_core::Verdict::Stop(stop) => Stored::Stop(stop),
+        };
+        let make = py.get_type::<Verdict>().getattr("_from_json")?;
+        Ok((make, (json::to_json(py, &stored)?,)))
     }
 
     fn __bool__(&self) -> bool {

@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import operator
+import pickle
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
 import pytest
 from conftest import chat, tool
 
@@ -247,3 +256,207 @@ def test_notes_are_for_the_next_request() -> None:
             assert [note for note in run.notes() if "other tool" in note] == notes
             assert run.notes() == []
             run.turn(chat("Done."))
+
+
+SPEC = {"confidence": {"confidence_threshold": 0.9}}
+
+
+@pytest.mark.parametrize("other", ["reward_threshold", SPEC, endstop.REWARD])
+def test_operators_take_names_and_specifications(other: Any) -> None:
+    text = "FINAL('42')"
+    for stops in (endstop.FINAL | other, other | endstop.FINAL):
+        assert stops.should_stop(text)
+    for stops in (endstop.FINAL & other, other & endstop.FINAL):
+        assert not stops.should_stop(text)
+    assert endstop.k_of(1, [other, endstop.FINAL]).should_stop(text)
+
+
+@pytest.mark.parametrize("other", [1, None, ["final_pattern"], len, object()])
+@pytest.mark.parametrize("combine", [operator.or_, operator.and_])
+def test_operators_refuse_other_objects(combine: Callable[..., Any], other: object) -> None:
+    for pair in [(endstop.FINAL, other), (other, endstop.FINAL)]:
+        with pytest.raises(TypeError, match="unsupported operand"):
+            combine(*pair)
+    with pytest.raises(endstop.ConfigError, match="did you mean `final_pattern`"):
+        combine(endstop.FINAL, "final_patern")
+    with pytest.raises(endstop.ConfigError, match="final_pattern"):
+        combine({"nope": {}}, endstop.FINAL)
+
+
+async def wait(step: Step, context: Context) -> bool:
+    return True
+
+
+async def wait_often(step: Step, context: Context) -> AsyncIterator[bool]:
+    yield True
+
+
+def generate(step: Step, context: Context) -> Iterator[bool]:
+    yield True
+
+
+class Waits:
+    async def __call__(self, step: Step, context: Context) -> bool:
+        return True
+
+
+class Inherits(Waits):
+    pass
+
+
+class NeedsArgument:
+    def __init__(self, most: int) -> None:
+        self.most = most
+
+    def __call__(self, step: Step, context: Context) -> bool:
+        return True
+
+
+class NotCallable:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("code", "fix"),
+    [
+        (wait, "asynchronous"),
+        (wait_often, "asynchronous"),
+        (functools.partial(wait), "asynchronous"),
+        (Waits, "asynchronous"),
+        (Waits(), "asynchronous"),
+        (Inherits, "asynchronous"),
+        (Waits().__call__, "asynchronous"),
+        (generate, "generator"),
+        (lambda step: True, r"policy\(step, context\)"),
+        (lambda: True, r"policy\(step, context\)"),
+        (lambda step, context, more: True, r"policy\(step, context\)"),
+        (NotCallable, r"policy\(step, context\)"),
+        (NeedsArgument, "without arguments"),
+        (3, r"policy\(step, context\)"),
+    ],
+)
+def test_code_that_cannot_be_a_policy_is_refused(code: Any, fix: str) -> None:
+    with pytest.raises(endstop.ConfigError, match=f"`mine`.*{fix}"):
+        endstop.policy("mine")(code)
+    with pytest.raises(endstop.ConfigError, match=fix):
+        endstop.policy(code)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        lambda step, context: True,
+        lambda *given: True,
+        lambda step, context=None, more=3: True,
+        functools.partial(lambda most, step, context: True, 3),
+        NeedsArgument(3),
+        functools.partial(NeedsArgument, 3)(),
+        max,
+    ],
+)
+def test_other_code_is_a_policy(code: Any) -> None:
+    assert endstop.policy("mine")(code).name == "mine"
+
+
+def test_decorator_without_name_takes_that_of_the_function() -> None:
+    @endstop.policy
+    def polite(step: Step, context: Context) -> bool:
+        """Stops at a farewell."""
+        return "Goodbye" in (step.output or "")
+
+    assert (polite.name, polite.description) == ("polite", "Stops at a farewell.")
+    assert ends(polite, chat("Goodbye")).decided_by["name"] == "polite"
+
+    @endstop.policy
+    class Second:
+        def __call__(self, step: Step, context: Context) -> bool:
+            return True
+
+    assert Second.name == "Second"
+
+
+@endstop.policy("named")
+def named(step: Step, context: Context) -> bool:
+    return "Goodbye" in (step.output or "")
+
+
+def plain(step: Step, context: Context) -> bool:
+    return "Goodbye" in (step.output or "")
+
+
+class Counter:
+    def __init__(self) -> None:
+        self.steps = 0
+
+    def __call__(self, step: Step, context: Context) -> bool:
+        self.steps += 1
+        return self.steps == 2
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        endstop.FINAL,
+        endstop.Policy(SPEC),
+        endstop.Policy(named),
+        endstop.FINAL | "reward_threshold",
+        "reward_threshold" | endstop.FINAL,
+        ~endstop.FINAL & SPEC,
+        endstop.FINAL.after_steps(2).sustained(3),
+        endstop.k_of(1, [endstop.FINAL, "reward_threshold"]),
+        named,
+        named | endstop.FINAL,
+        (~named).sustained(2) & endstop.k_of(1, [named]),
+        endstop.Policy.of("plain", plain),
+        endstop.policy("counter")(Counter) | named,
+    ],
+)
+def test_policies_survive_pickling(policy: endstop.Policy) -> None:
+    again = pickle.loads(pickle.dumps(policy))
+    assert (again.name, again.description) == (policy.name, policy.description)
+    assert again.specification == policy.specification
+    for text in ("FINAL('42')", "Goodbye", "so far"):
+        for step in range(4):
+            both = [one.should_stop(text, Context(step=step)) for one in (policy, again)]
+            assert both[0] == both[1]
+    # A pickled policy has no state, as a copy of a run.
+    fresh = pickle.loads(pickle.dumps(policy))
+    policy.reset()
+    assert fresh.should_stop("FINAL('42')") == policy.should_stop("FINAL('42')")
+    policy.reset()
+
+
+def test_code_without_a_name_cannot_be_pickled() -> None:
+    local = endstop.policy("local")(lambda step, context: True)
+    for policy in (local, local | endstop.FINAL):
+        with pytest.raises((pickle.PicklingError, AttributeError)):
+            pickle.dumps(policy)
+
+
+def test_policies_go_to_spawned_workers(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        """
+import multiprocessing
+import endstop
+
+@endstop.policy("polite")
+def polite(step: endstop.Step, context: endstop.Context) -> bool:
+    return "Goodbye" in (step.output or "")
+
+def work(policy: endstop.Policy) -> tuple[endstop.Verdict, endstop.Turn]:
+    with endstop.Run(policy=policy) as run:
+        run.go()
+        turn = run.turn({"choices": [{"message": {"content": "Goodbye"}, "finish_reason": "stop"}]})
+    return policy.should_stop("Goodbye"), turn
+
+if __name__ == "__main__":
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        for verdict, turn in pool.map(work, [polite | endstop.FINAL, polite]):
+            print(verdict.stops, turn.outcome.decided_by["name"])
+"""
+    )
+    done = subprocess.run(
+        [sys.executable, str(program)], capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.splitlines() == ["True polite"] * 2, done.stderr

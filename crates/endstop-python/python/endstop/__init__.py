@@ -5,10 +5,14 @@
 <SignalReason.TOKEN_LIMIT_REACHED: 'token_limit_reached'>
 
 `detect` says why a model stopped its turn. `Run` puts a loop under the kernel, with limits and
-policies; its `Outcome` says how the run ended. `backtest` and `audit` look at recorded runs. `endstop.adapters` has the loops of frameworks,
-`endstop.tap` a transport that reads responses on their way, `endstop.rlm` the policies of RLM Code.
+policies; its `Outcome` says how the run ended. `backtest` and `audit` look at recorded runs.
+`endstop.adapters` has the loops of frameworks, `endstop.tap` a transport that reads responses on their
+way, `endstop.rlm` the policies of RLM Code.
 """
 
+from typing import TYPE_CHECKING, Any
+
+from endstop import _pydantic as _pydantic
 from endstop._endstop import (
     Audit,
     AuditReport,
@@ -60,6 +64,10 @@ from endstop._policies import CONFIDENCE, FINAL, REWARD, policy
 from endstop._recorded._api import audit, backtest
 from endstop._run import Run
 
+if TYPE_CHECKING:
+    from endstop import adapters, rlm, tap
+    from endstop._types import Limits
+
 __all__ = [
     "CONFIDENCE",
     "FINAL",
@@ -79,6 +87,7 @@ __all__ = [
     "EndstopError",
     "ErrorClass",
     "FormatError",
+    "Limits",
     "MergeError",
     "ModelCall",
     "ModelError",
@@ -98,6 +107,7 @@ __all__ = [
     "Verdict",
     "VersionError",
     "__version__",
+    "adapters",
     "audit",
     "backtest",
     "default_limits",
@@ -109,4 +119,21 @@ __all__ = [
     "price",
     "redact",
     "response",
+    "rlm",
+    "tap",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # At their first use, because most programs need none of them.
+    from importlib import import_module
+
+    if name in ("adapters", "rlm", "tap"):
+        return import_module(f"endstop.{name}")
+    if name == "Limits":
+        return import_module("endstop._types").Limits
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

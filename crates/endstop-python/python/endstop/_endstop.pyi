@@ -1,15 +1,26 @@
 """The compiled half of the package `endstop`."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import timedelta
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Literal, Self, TypeAlias, final
+from typing import Any, Final, Literal, Self, TypeAlias, Unpack, final
 
 from typing_extensions import disjoint_base
 
 from endstop._enums import Category, Confidence, ErrorClass, SignalReason, Termination
+from endstop._types import (
+    Body,
+    DeltaKind,
+    ErrorKind,
+    Limits,
+    PolicyCode,
+    PolicySpec,
+    Response,
+    ResultStatus,
+    RunEnding,
+    ToolOutput,
+)
 
 __all__ = [
     "Audit",
@@ -46,11 +57,6 @@ __all__ = [
     "run_files",
 ]
 __version__: Final[str]
-
-_Response: TypeAlias = Any
-"""Bytes, text, a dict, an SDK's object, a stream's chunks, or the response of an HTTP client."""
-_Limit: TypeAlias = int | float | str | bool | timedelta | None
-_PolicySpec: TypeAlias = Policy | str | dict[str, Any]
 
 _Part: TypeAlias = Any
 """A path, bytes, or a file object that is open for reading bytes."""
@@ -129,7 +135,7 @@ class Backtest:
 
     def __new__(
         cls,
-        policies: str | _PolicySpec | Iterable[_PolicySpec] | None = None,
+        policies: str | PolicySpec | Iterable[PolicySpec] | None = None,
         *,
         calibrate: float | None = None,
         group_by: str = "auto",
@@ -214,6 +220,8 @@ class Call:
     @property
     def args(self) -> dict[str, Any]:
         """The arguments, parsed. Blank arguments are an empty dict."""
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the fields as a dict."""
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
     def __getnewargs__(self) -> tuple[str, str, str]: ...
@@ -267,6 +275,8 @@ class Delta:
     @property
     def id(self) -> str | None:
         """Id of the call that starts."""
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the fields as a dict."""
     def __eq__(self, other: object, /) -> bool: ...
 
 @final
@@ -437,9 +447,9 @@ class Outcome:
 class Policy:
     """A rule that decides after each step if the run stops; `a | b`, `a & b`, `~a` combine them."""
 
-    def __new__(cls, specification: _PolicySpec) -> Self: ...
+    def __new__(cls, specification: PolicySpec) -> Self: ...
     @staticmethod
-    def of(name: str, code: Callable[..., Any], description: str = "") -> Policy:
+    def of(name: str, code: PolicyCode, description: str = "") -> Policy:
         """Makes a policy of a function `(step, context)`, or of a class whose instances are called so."""
     @property
     def name(self) -> str:
@@ -458,11 +468,12 @@ class Policy:
         """Returns a policy that stops as this one does, but not before `steps` turns are completed."""
     def sustained(self, steps: int) -> Policy:
         """Returns a policy that stops when this one does for the `steps`-th step in a row."""
-    def __or__(self, other: Policy, /) -> Policy: ...
-    def __ror__(self, other: Policy, /) -> Policy: ...
-    def __and__(self, other: Policy, /) -> Policy: ...
-    def __rand__(self, other: Policy, /) -> Policy: ...
+    def __or__(self, other: PolicySpec, /) -> Policy: ...
+    def __ror__(self, other: PolicySpec, /) -> Policy: ...
+    def __and__(self, other: PolicySpec, /) -> Policy: ...
+    def __rand__(self, other: PolicySpec, /) -> Policy: ...
     def __invert__(self) -> Policy: ...
+    def __reduce__(self) -> tuple[Callable[..., Policy], tuple[Any, ...]]: ...
 
 @final
 class Price:
@@ -499,6 +510,11 @@ class Price:
         """Source of the price: the caller, or the entry of the catalogue."""
     def cost(self, input_tokens: int, output_tokens: int, cached_input_tokens: int = 0) -> float:
         """Returns the cost in US dollars of this many tokens."""
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the fields as a dict."""
+    @staticmethod
+    def _from_json(text: str) -> Price: ...
+    def __reduce__(self) -> tuple[Any, tuple[str]]: ...
     def __eq__(self, other: object, /) -> bool: ...
 
 @disjoint_base
@@ -508,15 +524,15 @@ class Run:
     def __new__(
         cls,
         *,
-        limits: Mapping[str, _Limit] | None = None,
-        policy: _PolicySpec | None = None,
+        limits: Limits | None = None,
+        policy: PolicySpec | None = None,
         task: str = "",
         model: str | None = None,
         price: Price | str | None = None,
         inject: bool = False,
         variables: dict[str, Any] | None = None,
         clock: Callable[[], float] | None = None,
-        **more: _Limit,
+        **more: Unpack[Limits],
     ) -> Self: ...
     def go(
         self,
@@ -540,23 +556,25 @@ class Run:
         """Reports that a framework is about to call the model. False: the run has ended."""
     def turn(
         self,
-        response: _Response,
+        response: Response,
         *,
         api: str | None = None,
         status: int | None = None,
-        request: Any | None = None,
+        request: Body | None = None,
     ) -> Turn:
         """Feeds the model's response, and returns the calls that may run."""
-    def delta(self, text: str, *, kind: str = "text") -> bool:
+    def delta(self, text: str, *, kind: DeltaKind = "text") -> bool:
         """Feeds streamed text while it arrives. False: stop reading, the run has ended."""
-    def failed(self, problem: object, *, kind: str | None = None) -> bool:
+    def failed(
+        self, problem: BaseException | ModelError | str, *, kind: ErrorKind | None = None
+    ) -> bool:
         """Feeds the failure of a model call. False: the run has ended."""
     def result(
         self,
         call: Call | str,
-        output: object,
+        output: ToolOutput,
         *,
-        status: str = "ok",
+        status: ResultStatus = "ok",
         variables: dict[str, Any] | None = None,
         metrics: dict[str, Any] | None = None,
         halt: str | None = None,
@@ -568,7 +586,7 @@ class Run:
         """Feeds named values and measurements for policies, such as `last_reward`."""
     def spent(
         self,
-        response: _Response | None = None,
+        response: Response | None = None,
         *,
         input_tokens: int = 0,
         output_tokens: int = 0,
@@ -577,7 +595,7 @@ class Run:
     ) -> bool:
         """Adds what a nested run, such as a sub-agent, has spent: the response of one of its calls,
         which is priced by its model, or numbers. Its turns count towards `max_turns`."""
-    def set_limits(self, limits: Mapping[str, _Limit]) -> bool:
+    def set_limits(self, limits: Limits) -> bool:
         """Changes the limits of the run. What was spent so far counts against the new ones."""
     def tick(self) -> bool:
         """Checks the clock. False: the run has ended."""
@@ -594,7 +612,7 @@ class Run:
         ok: bool = True,
         detail: str = "",
         *,
-        ended: str | None = None,
+        ended: RunEnding | None = None,
         deliverable: object = None,
     ) -> Outcome:
         """Reports that the loop is gone, and returns the outcome. `ended` names the ending if only
@@ -614,9 +632,9 @@ class Run:
         cls,
         text: str,
         *,
-        limits: Mapping[str, _Limit] | None = None,
+        limits: Limits | None = None,
         allow: Sequence[str] = [],
-        policy: _PolicySpec | None = None,
+        policy: PolicySpec | None = None,
         clock: Callable[[], float] | None = None,
     ) -> Self:
         """Continues a parked run, once in each process. Looser limits are refused unless `allow`
@@ -669,16 +687,16 @@ class ModelCall:
         """Reports that the model is about to be called. False: the run has ended."""
     def turn(
         self,
-        response: _Response,
+        response: Response,
         *,
         api: str | None = None,
         status: int | None = None,
-        request: Any | None = None,
+        request: Body | None = None,
     ) -> Turn:
         """Feeds the response of the call, as `Run.turn` does."""
-    def delta(self, text: str, *, kind: str = "text") -> bool:
+    def delta(self, text: str, *, kind: DeltaKind = "text") -> bool:
         """Feeds streamed text while it arrives. False: stop reading, the run has ended."""
-    def failed(self, problem: object, *, kind: str | None = None) -> bool:
+    def failed(self, problem: BaseException | ModelError | str, *, kind: ErrorKind | None = None) -> bool:
         """Feeds the failure of the call. False: the run has ended."""
     @property
     def open(self) -> bool:
@@ -770,7 +788,7 @@ class StreamDecoder:
         *,
         status: int = 200,
         headers: Mapping[str, str] | None = None,
-        request: Any | None = None,
+        request: Body | None = None,
     ) -> Self: ...
     def push(self, chunk: bytes) -> list[Delta]:
         """Takes the next bytes, and returns what they add to the turn."""
@@ -815,6 +833,13 @@ class Turn:
     @property
     def outcome(self) -> Outcome | None:
         """The outcome, if the run has ended."""
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the fields as a dict."""
+    @staticmethod
+    def _from_json(text: str) -> Turn: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __reduce__(self) -> tuple[Any, tuple[str]]: ...
+    __hash__: None  # type: ignore[assignment]
 
 @final
 class Usage:
@@ -857,7 +882,9 @@ class Verdict:
         answer: str | None = None,
         *,
         evidence: str = "",
-        ends_as: str = "submitted",
+        ends_as: Literal[
+            "submitted", "error_no_progress", "error_consecutive_mistakes", "error_halted"
+        ] = "submitted",
         deliverable: Any | None = None,
     ) -> Verdict:
         """A verdict that stops the run."""
@@ -889,26 +916,29 @@ class Verdict:
     def message(self) -> str | None:
         """The message for the model, if the policy has one."""
     def __bool__(self) -> bool: ...
+    @staticmethod
+    def _from_json(text: str) -> Verdict: ...
+    def __reduce__(self) -> tuple[Any, tuple[str]]: ...
     def __eq__(self, other: object, /) -> bool: ...
 
 def api_of(method: str, path: str) -> str | None:
     """Returns the format of the responses to a request, by its method and its path; None if it is not a
     model call."""
 
-def default_limits() -> dict[str, Any]:
+def default_limits() -> Limits:
     """Returns the limits that apply if nothing is set."""
 
 def detect(
-    response: _Response,
+    response: Response,
     *,
     api: str | None = None,
     status: int | None = None,
     headers: Mapping[str, str] | None = None,
-    request: Any | None = None,
+    request: Body | None = None,
 ) -> Detection:
     """Detects why a model's turn ended."""
 
-def k_of(n: int, policies: Sequence[Policy]) -> Policy:
+def k_of(n: int, policies: Sequence[PolicySpec]) -> Policy:
     """Returns a policy that stops when at least `n` of these do."""
 
 def limit_names() -> list[str]:

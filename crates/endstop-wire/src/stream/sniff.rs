@@ -72,7 +72,8 @@ impl<'a> Fields<'a> {
     /// Returns a field that is a string.
     fn text(&self, name: &str) -> Option<Cow<'a, str>> {
         // A value is a string if one begins it, because its end was found by the same rule.
-        let content = self.get(name).filter(|value| value.starts_with(b"\"")).and_then(unescaped)?;
+        let content =
+            self.get(name).filter(|value| value.starts_with(b"\"")).and_then(unescaped)?;
         match content {
             Cow::Borrowed(bytes) => std::str::from_utf8(bytes).ok().map(Cow::Borrowed),
             Cow::Owned(bytes) => String::from_utf8(bytes).ok().map(Cow::Owned),
@@ -397,7 +398,10 @@ mod tests {
             (r#"{"role":"assistant","content":"Hi"}"#, Some("a message")),
             (r#"{"role":"model","parts":[]}"#, Some("a message")),
             (r#"{"type":"message","role":"assistant","content":[]}"#, Some("a message")),
-            (r#"{"content":"Hi","type":"ai","response_metadata":{}}"#, Some("a message of LangChain")),
+            (
+                r#"{"content":"Hi","type":"ai","response_metadata":{}}"#,
+                Some("a message of LangChain"),
+            ),
             (r#"{"lc":1,"type":"constructor","kwargs":{}}"#, Some("a message of LangChain")),
             (r#"{"content":{"parts":[]},"finishReason":"STOP"}"#, Some("a candidate")),
             (r#"{"model":"m","messages":[]}"#, Some("a request")),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
-from endstop import Call, Detection, Outcome, Policy, Price, Run
+from endstop import Call, Detection, Limits, Outcome, Policy, Price, Run
 
 __all__ = ["Fed", "Settings", "arguments", "feed", "feed_failure", "why"]
 
@@ -29,7 +29,7 @@ class Settings:
     def run(self, task: str = "") -> Run:
         """Makes a run."""
         return Run(
-            limits=self.limits,
+            limits=cast(Limits, self.limits),
             policy=self.policy,
             model=self.model,
             price=self.price,

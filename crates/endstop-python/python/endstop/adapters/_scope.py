@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import endstop
 from endstop import Detection, Outcome, Run, tap
+from endstop._types import ResultStatus
 from endstop.adapters._base import Settings, feed, feed_failure, why
 
 __all__ = ["Scope", "Stopped"]
@@ -87,7 +88,7 @@ class Scope:
         if text and not self.run.delta(text):
             raise self.stopped(self.outcome)
 
-    def after_tool(self, call: str, output: object, *, status: str = "ok") -> None:
+    def after_tool(self, call: str, output: Any, *, status: ResultStatus = "ok") -> None:
         """Feeds the result of a tool call. Raises if the run has ended."""
         if not self.run.result(call, output, status=status):
             raise self.stopped(self.outcome)

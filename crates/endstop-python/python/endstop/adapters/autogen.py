@@ -86,7 +86,7 @@ class EndstopTermination(TerminationCondition):
         for message in messages:
             if isinstance(message, ToolCallExecutionEvent):
                 for result in message.content:
-                    status = "error" if result.is_error else "ok"
+                    status = endstop.ToolStatus.ERROR if result.is_error else endstop.ToolStatus.OK
                     self.run.result(result.call_id, result.content, status=status)
         answered = self._stop_on_answer and self.run.ending in ("stop", "submitted")
         outcome = self.run.close() if answered else self.run.outcome

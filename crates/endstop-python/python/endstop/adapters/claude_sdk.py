@@ -46,7 +46,7 @@ from claude_agent_sdk import (
     StreamEvent,
 )
 
-from endstop import Detection, StreamDecoder
+from endstop import Detection, StreamDecoder, ToolStatus
 from endstop.adapters._base import arguments, feed, why
 from endstop.adapters._scope import Scope, Stopped
 
@@ -65,7 +65,7 @@ class Endstop(Scope):
         # A subagent streams between the events of its parent; the key is the call that started it.
         self._open: dict[str | None, StreamDecoder] = {}
         self._known: set[str] = set()
-        self._early: dict[str, tuple[str, str]] = {}
+        self._early: dict[str, tuple[str, ToolStatus]] = {}
         self._must_stop = False
 
     def options(self, given: ClaudeAgentOptions | None = None) -> ClaudeAgentOptions:
@@ -168,7 +168,7 @@ class Endstop(Scope):
         id = str(given.get("tool_use_id") or call or "")
         failed = given["hook_event_name"] == "PostToolUseFailure"
         output = given.get("error") if failed else given.get("tool_response")
-        result = (arguments(output), "error" if failed else "ok")
+        result = (arguments(output), ToolStatus.ERROR if failed else ToolStatus.OK)
         if not self.run.running:
             return self._halt()
         if id not in self._known:

@@ -126,7 +126,9 @@ def checked(model: str | Model | None = None) -> Agent:
             raise endstop.ConfigError("put the agent into `guarded(agent, …)`")
         # The results of the turn before stand together at the end of the history.
         for message in _results(state):
-            status = "error" if message.error is not None else "ok"
+            status = (
+                endstop.ToolStatus.ERROR if message.error is not None else endstop.ToolStatus.OK
+            )
             run.after_tool(message.tool_call_id or "", message.text, status=status)
         used = get_model(model)
         try:

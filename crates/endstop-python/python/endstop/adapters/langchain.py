@@ -108,7 +108,9 @@ class EndstopMiddleware(AgentMiddleware):
                 break
             results.append(message)
         for message in reversed(results):
-            status = "error" if message.status == "error" else "ok"
+            status = (
+                endstop.ToolStatus.ERROR if message.status == "error" else endstop.ToolStatus.OK
+            )
             run.result(message.tool_call_id, str(message.text), status=status)
         return None if run.ask() else _end(run.finished(), None)
 

@@ -136,7 +136,9 @@ class Guarded:
         await base.handle_tool_call_results(ctx, results, memory)
         stop = _current()
         for result in results:
-            status = "error" if result.tool_output.is_error else "ok"
+            status = (
+                endstop.ToolStatus.ERROR if result.tool_output.is_error else endstop.ToolStatus.OK
+            )
             stop.after_tool(result.tool_id, str(result.tool_output.content), status=status)
 
 

@@ -68,7 +68,7 @@ class Endstop(Scope):
         message = step.model_output_message
         for call in (message.tool_calls or []) if message is not None else []:
             if call.function.name != "final_answer" and self.run.running:
-                status = "ok" if step.error is None else "error"
+                status = endstop.ToolStatus.OK if step.error is None else endstop.ToolStatus.ERROR
                 self.run.result(call.id, str(step.error or step.observations), status=status)
 
     def translated(self, response: Detection) -> Detection:

@@ -88,7 +88,9 @@ class EndstopHooks(Scope, HookProvider):
             event.cancel_tool = f"Not run: the run has ended ({self.outcome.termination})."
 
     def _after_tool(self, event: AfterToolCallEvent) -> None:
-        status = "error" if event.result["status"] == "error" else "ok"
+        status = (
+            endstop.ToolStatus.ERROR if event.result["status"] == "error" else endstop.ToolStatus.OK
+        )
         content = arguments(event.result["content"])
         self.run.result(event.tool_use["toolUseId"], content, status=status)
 
