@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 import os
@@ -9,6 +10,7 @@ import pickle
 import random
 import subprocess
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -228,7 +230,6 @@ def test_audit_reports_sessions(folder: Path) -> None:
     assert report.to_dict()["type"] == "audit"
     assert report.to_html().startswith("<!doctype html>")
     assert "60 sessions" in str(report)
-    assert endstop.audit([], top=3).sessions == 0
 
 
 def test_audit_names_what_it_did_not_use(folder: Path) -> None:
@@ -322,3 +323,47 @@ def test_import_does_not_load_engines() -> None:
         "sys.exit(any(name in sys.modules for name in ('concurrent.futures', 'glob', 'ray')))"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+@pytest.mark.parametrize("kind", ["backtest", "audit"])
+def test_rows_as_dicts_are_runs(kind: str) -> None:
+    report: Any = endstop.backtest if kind == "backtest" else endstop.audit
+    rows = [run(number) for number in range(30)]
+    expected = report(lines(range(30)), dataset="table").to_json()
+    for source in (
+        rows,
+        tuple(rows),
+        iter(rows),
+        [types.MappingProxyType(row) for row in rows],
+        [rows[:10], rows[10:]],
+        [lines(range(7)), *rows[7:20], lines(range(20, 30))],
+    ):
+        assert report(source, dataset="table").to_json() == expected
+    assert report(rows).to_json() == expected
+    assert report([{"id": 1, "run": row} for row in rows], column="run").to_json() == expected
+    assert report([{"run": json.dumps(row)} for row in rows], column="run").to_json() == expected
+    assert report(rows[0]).to_json() == report(lines(range(1)), dataset="table").to_json()
+    with pytest.raises(endstop.ConfigError, match="no column `json`"):
+        report(rows, column="json")
+    # A row that is not a run is in the report.
+    assert report([{"a": 1}]).problems
+
+
+@pytest.mark.parametrize("source", ["", [], (), iter([]), [[]], [""]])
+def test_empty_source_says_what_to_pass(source: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    for report in (endstop.backtest, endstop.audit):
+        with pytest.raises(endstop.ConfigError, match="empty; expected paths, addresses, bytes"):
+            report(copy.copy(source))
+
+
+def test_text_of_a_run_is_not_a_path() -> None:
+    text = json.dumps(run(0))
+    for source in (text, [text], "[1]"):
+        with pytest.raises(endstop.ConfigError, match="JSON and not a path; pass bytes, or dicts"):
+            endstop.backtest(source)
+    with pytest.raises(FileNotFoundError):
+        endstop.backtest("missing.jsonl")
+    for wrong in (3, None, [None], object()):
+        with pytest.raises(endstop.ConfigError, match="expected paths, addresses, bytes"):
+            endstop.backtest(wrong)

@@ -35,9 +35,10 @@ def backtest(
     ('stuck(2,4,3)', 'try')
 
     `source` is a file or a folder, an address such as `s3://bucket/runs/*.jsonl` (with fsspec), a
-    store of obstore, an open file, a table (Arrow, pandas, polars, Spark, Ray Data, Dask), or a list
-    of these. In a table each row is a run: as JSON in one column, which `column` names if there are
-    several, or with the fields of the run in the columns.
+    store of obstore, bytes, an open file, a run as a dict, a table (Arrow, pandas, polars, Spark, Ray
+    Data, Dask), or a list of these. In a table each row is a run: as JSON in one column, which `column`
+    names if there are several, or with the fields of the run in the columns. A list without anything is
+    a ConfigError.
 
     Each file is a dataset, unless `dataset` names one for all. `workers` bounds the parts that are
     counted at a time; by default there are as many as processors. The other arguments are those of

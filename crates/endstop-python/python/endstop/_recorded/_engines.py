@@ -15,7 +15,7 @@ from typing import Any
 
 from endstop._errors import ConfigError, VersionError
 from endstop._recorded._parts import Job, Part, parts
-from endstop._recorded._rows import lines_of_records, text_column
+from endstop._recorded._rows import TABLE, lines_of_records, text_column
 
 __all__ = ["count"]
 
@@ -48,7 +48,7 @@ def count(
         # A table of an engine stays there.
         if engine not in ("local", own):
             raise ConfigError(f"a table of {own} is counted by {own}, not by engine={engine!r}")
-        return _merged(job, _TABLES[own](job, source, dataset or "table", column))
+        return _merged(job, _TABLES[own](job, source, dataset or TABLE, column))
     found = parts(source, dataset, column)
     return _merged(job, engines[engine](job, found, workers or os.cpu_count() or 1))
 

@@ -8,16 +8,28 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from endstop._endstop import run_files
 from endstop._errors import ConfigError
-from endstop._recorded._rows import is_table, table_batches
+from endstop._recorded._rows import (
+    ROWS,
+    TABLE,
+    is_table,
+    lines_of_records,
+    mapping_rows,
+    table_batches,
+)
 
 __all__ = ["Job", "Part", "parts"]
+
+EXPECTED = (
+    "paths, addresses, bytes, open files, runs as dicts, a store of obstore, or a table of Arrow, "
+    "pandas or polars"
+)
 
 
 class Job(Protocol):
@@ -117,24 +129,51 @@ def parts(source: Any, dataset: str | None, column: str | None) -> Iterator[Part
         yield Part(source, file=file, dataset=dataset)
     elif is_table(source):
         for batch in table_batches(source, column):
-            # Rows have no file; a dataset must not depend on how they were divided.
-            yield Part(batch, dataset=dataset or "table")
+            yield Part(batch, dataset=dataset or TABLE)
     elif type(source).__module__.partition(".")[0] == "obstore" or hasattr(
         source, "list_with_delimiter"
     ):
         yield from _objects(source, dataset)
+    elif isinstance(source, Mapping):
+        yield from _rows([source], dataset, column)
     elif isinstance(source, Iterable):
-        for one in source:
-            yield from parts(one, dataset, column)
+        yield from _several(source, dataset, column)
     else:
         kind = type(source).__qualname__
-        raise ConfigError(
-            f"invalid `source` of type `{kind}`: expected paths, addresses, open files, a store of "
-            "obstore, or a table of Arrow, pandas or polars"
-        )
+        raise ConfigError(f"invalid `source` of type `{kind}`: expected {EXPECTED}")
+
+
+def _several(source: Iterable[Any], dataset: str | None, column: str | None) -> Iterator[Part]:
+    """Divides a list: runs as dicts, next to sources of every other kind."""
+    rows: list[Mapping[str, Any]] = []
+    empty = True
+    for one in source:
+        empty = False
+        if isinstance(one, Mapping):
+            rows.append(one)
+            if len(rows) == ROWS:
+                yield from _rows(rows, dataset, column)
+                rows = []
+        else:
+            yield from parts(one, dataset, column)
+    if rows:
+        yield from _rows(rows, dataset, column)
+    if empty:
+        raise ConfigError(f"invalid `source`: it is empty; expected {EXPECTED}")
+
+
+def _rows(rows: list[Mapping[str, Any]], dataset: str | None, column: str | None) -> Iterator[Part]:
+    yield Part(lines_of_records(mapping_rows(rows, column)), dataset=dataset or TABLE)
 
 
 def _paths(path: str, dataset: str | None) -> Iterator[Part]:
+    if not path:
+        # The current folder, if it were taken for a path.
+        raise ConfigError(f"invalid `source`: the path is empty; expected {EXPECTED}")
+    if path.lstrip().startswith(("{", "[")) and not Path(path[:200]).exists():
+        raise ConfigError(
+            "invalid `source`: this text is JSON and not a path; pass bytes, or dicts"
+        )
     if "://" in path:
         fsspec = _fsspec()
         filesystem, root = fsspec.core.url_to_fs(path)

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from endstop._errors import ConfigError
 
-__all__ = ["is_table", "lines_of_records", "table_batches", "text_column"]
+__all__ = [
+    "ROWS",
+    "TABLE",
+    "is_table",
+    "lines_of_records",
+    "mapping_rows",
+    "table_batches",
+    "text_column",
+]
 
 ROWS = 4_096
 """Rows of a part. The report does not depend on it."""
+
+TABLE = "table"
+"""The dataset of rows. They have no file, and a dataset must not depend on how they were divided."""
 
 NAMES = ("run", "trajectory", "line", "json", "record", "text", "value")
 """Columns that hold runs as JSON, if a table has several columns and `column` is not given."""
@@ -92,6 +103,17 @@ def text_column(names: list[str], column: str | None) -> str | None:
     if len(names) == 1:
         return names[0]
     return next((name for name in NAMES if name in names), None)
+
+
+def mapping_rows(rows: Iterable[Mapping[str, Any]], column: str | None) -> Iterator[Any]:
+    """Returns the runs in rows that are dicts: the row itself, or what it has in a column."""
+    for row in rows:
+        if column is None:
+            yield dict(row)
+        else:
+            # No column is guessed, because a run may have a field of any name.
+            name = text_column([str(name) for name in row], column)
+            yield row[str(name)]
 
 
 def lines_of_records(records: Iterable[Any]) -> bytes:
