@@ -11,8 +11,9 @@ unchanged.
 <SignalReason.TOKEN_LIMIT_REACHED: 'token_limit_reached'>
 
 A response belongs to the recording of the context (`contextvars`) in which its request is sent, so
-that concurrent runs can share a client. A client outside of `httpx` can be put behind `endstop
-guard` instead.
+that concurrent runs can share a client. Recordings nest: the innermost open one gets the response, so
+that each model call can have its own. A client outside of `httpx` can be put behind `endstop guard`
+instead.
 """
 
 from __future__ import annotations
@@ -23,22 +24,45 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from endstop._endstop import Detection, StreamDecoder, api_of
 from endstop._errors import ConfigError, EndstopError
 
-__all__ = ["AsyncTransport", "Recording", "Transport", "record", "wrap"]
+__all__ = ["AsyncTransport", "Recording", "Transport", "current", "record", "wrap"]
 
 Client = TypeVar("Client")
 
 
 class Recording:
-    """The responses of model calls, in the order of their ends."""
+    """The responses of model calls, in the order of their ends.
+
+    `record` opens one for a block. Hooks around a model call, which a framework may call in other
+    tasks, use `open` and `close`. A response that ends after `close` still arrives here, if its request
+    was sent before.
+    """
 
     def __init__(self, each: Callable[[Detection], None] | None = None) -> None:
         self.detections: list[Detection] = []
         self._each = each
+        self._outer: Recording | None = None
+        self._is_open = False
+
+    def open(self) -> Self:
+        """Records the responses to requests of this context from now on, also in the tasks that it
+        starts."""
+        if self._is_open:
+            raise ConfigError("this recording is open already; make one for each model call")
+        self._outer, self._is_open = current(), True
+        _CURRENT.set(self)
+        return self
+
+    def close(self) -> None:
+        """Gives later requests back to the recording outside of this one, in every context."""
+        self._is_open = False
+        # Another context keeps this one, which `current` then skips.
+        if _CURRENT.get() is self:
+            _CURRENT.set(current())
 
     @property
     def last(self) -> Detection | None:
@@ -59,16 +83,76 @@ class Recording:
 _CURRENT: ContextVar[Recording | None] = ContextVar("endstop_recording", default=None)
 
 
+def current() -> Recording | None:
+    """Returns the recording that a request of this context would get; None if there is none."""
+    recording = _CURRENT.get()
+    while recording is not None and not recording._is_open:
+        recording = recording._outer
+    return recording
+
+
 @contextmanager
 def record(each: Callable[[Detection], None] | None = None) -> Iterator[Recording]:
     """Records the responses to requests of this context, also in the tasks that it starts. `each`
     is called with every response at its end."""
-    recording = Recording(each)
-    token = _CURRENT.set(recording)
+    recording = Recording(each).open()
     try:
         yield recording
     finally:
-        _CURRENT.reset(token)
+        recording.close()
+
+
+PIECE = 1 << 20
+"""Bytes that are unpacked at once, because a few packed bytes may be very many."""
+
+
+class _Unpacker:
+    """Unpacks one coding of a body: gzip with any number of members, or deflate with or without the
+    header of zlib. Bytes behind the end are ignored, as HTTP clients do."""
+
+    def __init__(self, coding: str) -> None:
+        self._is_gzip = "gzip" in coding
+        self._inflate: Any = None
+        # The start of a header, which two bytes decide.
+        self._held = b""
+
+    def push(self, chunk: bytes) -> Iterator[bytes]:
+        """Returns what a chunk has unpacked. Raises `zlib.error` for bytes that are not packed so."""
+        chunk = self._held + chunk
+        self._held = b""
+        while chunk:
+            if self._inflate is None or self._inflate.eof:
+                if self._inflate is not None and not (self._is_gzip and chunk[:1] == b"\x1f"):
+                    return
+                if len(chunk) < 2:
+                    self._held = chunk
+                    return
+                self._inflate = zlib.decompressobj(self._bits(chunk))
+            piece = self._inflate.decompress(chunk, PIECE)
+            while piece:
+                yield piece
+                # Some of the rest may be in the decompressor, with all of the input.
+                rest = self._inflate.unconsumed_tail
+                piece = (
+                    self._inflate.decompress(rest, PIECE) if len(piece) == PIECE or rest else b""
+                )
+            chunk = self._inflate.unused_data if self._inflate.eof else b""
+
+    def _bits(self, start: bytes) -> int:
+        if self._is_gzip:
+            return zlib.MAX_WBITS | 16
+        # What many servers call `deflate` has no header of zlib.
+        has_header = start[0] & 0x0F == 8 and int.from_bytes(start[:2], "big") % 31 == 0
+        return zlib.MAX_WBITS if has_header else -zlib.MAX_WBITS
+
+
+def _unpackers(header: str) -> list[_Unpacker] | None:
+    """Returns the unpackers of a body, the outermost coding first; None for an unknown coding."""
+    codings = [coding.strip().lower() for coding in header.split(",")]
+    codings = [coding for coding in codings if coding not in ("", "identity")]
+    if not {*codings} <= {"gzip", "x-gzip", "deflate"}:
+        return None
+    return [_Unpacker(coding) for coding in reversed(codings)]
 
 
 class Observer:
@@ -83,26 +167,37 @@ class Observer:
         body: bytes | None,
     ) -> None:
         self._recording = recording
-        self._decoder = StreamDecoder(api, status=status, headers=dict(headers), request=body)
-        coding = headers.get("content-encoding", "").strip().lower()
-        # 32 more: the header of gzip or of zlib decides.
-        self._unpack = zlib.decompressobj(zlib.MAX_WBITS | 32) if coding else None
+        try:
+            self._decoder = StreamDecoder(api, status=status, headers=dict(headers), request=body)
+        except EndstopError:
+            # A request that is not JSON is the server's to refuse.
+            self._decoder = StreamDecoder(api, status=status, headers=dict(headers))
+        # The decoder reports packed bytes as unreadable.
+        self._unpackers = _unpackers(headers.get("content-encoding", "")) or []
         self._ended = False
 
     def push(self, chunk: bytes) -> None:
-        if self._unpack is not None:
-            try:
-                chunk = self._unpack.decompress(chunk)
-            except zlib.error:
-                # The decoder reports the packed bytes as unreadable.
-                self._unpack = None
-        self._decoder.push(chunk)
+        try:
+            for piece in _through(self._unpackers, chunk):
+                self._decoder.push(piece)
+        except zlib.error:
+            self._unpackers = []
+            self._decoder.push(chunk)
 
     def end(self, *, reset: bool) -> None:
+        """Ends the response. `reset` is True if the connection broke, or the client left."""
         if not self._ended:
             self._ended = True
             complete = self._decoder.complete
             self._recording._add(self._decoder.finish(reset=reset and not complete))
+
+
+def _through(unpackers: list[_Unpacker], chunk: bytes) -> Iterator[bytes]:
+    if not unpackers:
+        yield chunk
+        return
+    for piece in unpackers[0].push(chunk):
+        yield from _through(unpackers[1:], piece)
 
 
 def _body(request: Any) -> bytes | None:
@@ -111,15 +206,27 @@ def _body(request: Any) -> bytes | None:
         content = request.content
     except Exception:  # A streamed body cannot be read twice.
         return None
-    return content if isinstance(content, bytes) and content[:1] == b"{" else None
+    if not isinstance(content, bytes):
+        return None
+    # Servers accept both before the object.
+    content = content.removeprefix(b"\xef\xbb\xbf").lstrip()
+    return content if content.startswith(b"{") else None
 
 
 def _observe(request: Any, response: Any) -> Observer | None:
-    recording = _CURRENT.get()
+    recording = current()
     api = api_of(request.method, request.url.raw_path.decode("ascii", "replace"))
     if recording is None or api is None:
         return None
-    return Observer(recording, api, response.status_code, response.headers, _body(request))
+    headers, body = response.headers, _body(request)
+    if not response.is_stream_consumed:
+        return Observer(recording, api, response.status_code, headers, body)
+    # A transport of tests has read its response itself; no stream of it will pass.
+    plain = {name: value for name, value in headers.items() if name.lower() != "content-encoding"}
+    observer = Observer(recording, api, response.status_code, plain, body)
+    observer.push(response.content)
+    observer.end(reset=False)
+    return None
 
 
 @cache
@@ -242,16 +349,25 @@ def wrap(client: Client) -> Client:
             f"invalid client `{kind}`: expected a client of httpx or httpx2, or of an SDK that "
             "uses one; or point the SDK at `endstop guard`"
         )
-    inner._transport = _tapped(inner._transport)
-    inner._mounts = {pattern: _tapped(mount) for pattern, mount in inner._mounts.items()}
+    # By the client, because a transport may serve both kinds, such as `httpx.MockTransport`.
+    method, tapped = (
+        ("handle_async_request", AsyncTransport)
+        if hasattr(inner, "aclose")
+        else ("handle_request", Transport)
+    )
+
+    def wrapped(transport: Any) -> Any:
+        if transport is None or isinstance(transport, tapped):
+            return transport
+        if not hasattr(transport, method):
+            kind = f"{type(inner).__module__}.{type(inner).__qualname__}"
+            raise ConfigError(
+                f"invalid transport `{type(transport).__qualname__}`: `{kind}` needs one with `{method}`"
+            )
+        return tapped(transport)
+
+    # All of them first, so that an invalid one leaves the client as it was.
+    transport = wrapped(inner._transport)
+    mounts = {pattern: wrapped(mount) for pattern, mount in inner._mounts.items()}
+    inner._transport, inner._mounts = transport, mounts
     return client
-
-
-def _tapped(transport: Any) -> Any:
-    if transport is None or isinstance(transport, Transport | AsyncTransport):
-        return transport
-    if hasattr(transport, "handle_async_request"):
-        return AsyncTransport(transport)
-    if hasattr(transport, "handle_request"):
-        return Transport(transport)
-    raise EndstopError(f"a transport of an unknown kind: {type(transport).__qualname__}")
