@@ -3,21 +3,35 @@
 use crate::errors::{Exception, error};
 use crate::json;
 use endstop_core::{GuestMode, Limits};
-use endstop_guest::limits::apply;
+use endstop_guest::limits::{apply, defaults, names};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use serde_json::{Map, Value};
 
-/// Returns the names of all limits. A duration also has a name with the suffix `_ms`.
+/// A run of a program, with each capability that it may have.
+const GUEST: GuestMode = GuestMode {
+    inject: true,
+    retry: false,
+    clocks: false,
+    capped: false,
+    forgets: false,
+    forgets_input: false,
+    unobserved: false,
+};
+
+/// Returns the names of the limits that a run may have, with `inject=True`. A duration also has a name
+/// with the suffix `_ms`.
 #[pyfunction]
 pub(crate) fn limit_names() -> Vec<&'static str> {
-    Limits::NAMES.to_vec()
+    names(GUEST).collect()
 }
 
 /// Returns the limits that apply if nothing is set, spelled as `Run(limits=…)` reads them.
 #[pyfunction]
 pub(crate) fn default_limits(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
-    json::to_python(py, &endstop_guest::limits::defaults())
+    let mut limits = defaults();
+    limits.retain(|name, _| names(GUEST).any(|known| known == name));
+    json::to_python(py, &limits)
 }
 
 /// Reads limits by name. A `datetime.timedelta` is a duration as well, and None switches a limit off.

@@ -74,10 +74,10 @@ impl Policy {
     }
 }
 
-/// Reads a policy: an object, or a specification as configuration spells it.
+/// Reads a policy: an object, code, or a specification as configuration spells it.
 pub(crate) fn read_policy(value: &Bound<'_, PyAny>) -> PyResult<BoxPolicy> {
     let py = value.py();
-    if let Ok(policy) = value.cast::<Policy>() {
+    if let Some(policy) = given_policy(value)? {
         return policy.get().copy(py);
     }
     let config =
@@ -91,10 +91,23 @@ pub(crate) fn read_policy(value: &Bound<'_, PyAny>) -> PyResult<BoxPolicy> {
     }
     let class = value.get_type().fully_qualified_name()?;
     let message = format!(
-        "invalid `policy` of type `{class}`: expected endstop.Policy, a name, or a specification; \
-         make a policy of a function with @endstop.policy(\"name\")"
+        "invalid `policy` of type `{class}`: expected endstop.Policy, a name, a specification, or \
+         a function"
     );
     Err(error(py, Exception::Config, message))
+}
+
+/// Returns a policy that was given as an object, or as code, whose name it then has.
+fn given_policy<'py>(value: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, Policy>>> {
+    if let Ok(policy) = value.cast::<Policy>() {
+        return Ok(Some(policy.clone()));
+    }
+    if !value.is_callable() {
+        return Ok(None);
+    }
+    // The decorator, which refuses code that cannot be a policy.
+    let made = value.py().import("endstop._policies")?.call_method1("policy", (value,))?;
+    Ok(Some(made.cast_into::<Policy>()?))
 }
 
 #[pymethods]
@@ -103,13 +116,14 @@ impl Policy {
     /// `{"any": ["final_pattern", {"confidence": {"confidence_threshold": 0.9}}]}`.
     #[new]
     fn new(specification: &Bound<'_, PyAny>) -> PyResult<Policy> {
-        if let Ok(policy) = specification.cast::<Policy>() {
-            let same = PyTuple::new(specification.py(), [specification])?;
-            let make = specification.get_type().into_any().unbind();
-            let copy = policy.get().copy(specification.py())?;
-            return Ok(Policy::wrap(copy, Origin::Call(make, same.unbind())));
-        }
-        read_policy(specification).map(|policy| Policy::wrap(policy, Origin::Specification))
+        let py = specification.py();
+        let Some(given) = given_policy(specification)? else {
+            let policy = read_policy(specification)?;
+            return Ok(Policy::wrap(policy, Origin::Specification));
+        };
+        let make = py.get_type::<Policy>().into_any().unbind();
+        let policy = given.get().copy(py)?;
+        Ok(Policy::wrap(policy, Origin::Call(make, PyTuple::new(py, [given])?.unbind())))
     }
 
     /// Makes a policy of a function `(step, context)`, or of a class whose instances are called so;

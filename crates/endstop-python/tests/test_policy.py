@@ -223,8 +223,8 @@ def test_specifications() -> None:
         endstop.Policy("final_patern")
     with pytest.raises(endstop.ConfigError, match="unknown key `x`"):
         endstop.Policy({"name": "final_pattern", "config": {"x": 1}})
-    with pytest.raises(endstop.ConfigError, match="@endstop.policy"):
-        Run(policy=lambda step, context: True)  # type: ignore[arg-type]
+    with pytest.raises(endstop.ConfigError, match="a name, a specification, or a function"):
+        Run(policy=7)  # type: ignore[arg-type]
     with pytest.raises(endstop.ConfigError, match="callable"):
         endstop.Policy.of("x", 7)  # type: ignore[arg-type]
     assert "final_pattern" in endstop.policy_names()
@@ -358,23 +358,6 @@ def test_other_code_is_a_policy(code: Any) -> None:
     assert endstop.policy("mine")(code).name == "mine"
 
 
-def test_decorator_without_name_takes_that_of_the_function() -> None:
-    @endstop.policy
-    def polite(step: Step, context: Context) -> bool:
-        """Stops at a farewell."""
-        return "Goodbye" in (step.output or "")
-
-    assert (polite.name, polite.description) == ("polite", "Stops at a farewell.")
-    assert ends(polite, chat("Goodbye")).decided_by["name"] == "polite"
-
-    @endstop.policy
-    class Second:
-        def __call__(self, step: Step, context: Context) -> bool:
-            return True
-
-    assert Second.name == "Second"
-
-
 @endstop.policy("named")
 def named(step: Step, context: Context) -> bool:
     return "Goodbye" in (step.output or "")
@@ -393,12 +376,39 @@ class Counter:
         return self.steps == 2
 
 
+def test_decorator_without_name_takes_that_of_the_function() -> None:
+    @endstop.policy
+    def polite(step: Step, context: Context) -> bool:
+        """Stops at a farewell."""
+        return "Goodbye" in (step.output or "")
+
+    assert (polite.name, polite.description) == ("polite", "Stops at a farewell.")
+    assert ends(polite, chat("Goodbye")).decided_by["name"] == "polite"
+
+    @endstop.policy
+    class Second:
+        def __call__(self, step: Step, context: Context) -> bool:
+            return True
+
+    assert isinstance(Second, endstop.Policy) and Second.name == "Second"
+
+
+@pytest.mark.parametrize("code", [plain, Counter, functools.partial(plain), Counter()])
+def test_run_takes_code(code: Any) -> None:
+    outcome = ends(code, chat("so far", finish="tool_calls"), chat("Goodbye"))
+    assert endstop.Policy(code).name in ("plain", "Counter", "partial")
+    assert outcome.turns <= 2
+    with pytest.raises(endstop.ConfigError, match="asynchronous"):
+        Run(policy=wait)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     "policy",
     [
         endstop.FINAL,
         endstop.Policy(SPEC),
         endstop.Policy(named),
+        endstop.Policy(plain),
         endstop.FINAL | "reward_threshold",
         "reward_threshold" | endstop.FINAL,
         ~endstop.FINAL & SPEC,

@@ -519,3 +519,16 @@ print(run.park())
     with pytest.raises(endstop.ConfigError, match="max_turns"):
         Run.resume(text, limits={"max_turns": 9})
     assert Run.resume(text, limits={"max_turns": 9}, allow=["max_turns"]).go()
+
+
+def test_unknown_limit_lists_those_of_a_run() -> None:
+    with pytest.raises(endstop.ConfigError) as raised:
+        Run(limits={"nonsense": 3})  # type: ignore[typeddict-unknown-key]
+    listed = str(raised.value).partition("expected one of ")[2].split(", ")
+    assert "max_turns" in listed and "verify_rounds" not in listed
+    for name in listed:
+        Run(limits={name: endstop.default_limits()[name]})  # type: ignore[misc, literal-required]
+    assert {*listed} < {*endstop.limit_names()}
+    # A limit of another engine has its own message.
+    with pytest.raises(endstop.ConfigError, match="has no effect"):
+        Run(limits={"verify_rounds": 3})  # type: ignore[typeddict-unknown-key]

@@ -226,13 +226,14 @@ def test_unknown_coding_is_an_error_of_the_response(coding: str) -> None:
 
 @pytest.mark.parametrize("start", [b"", b"\xef\xbb\xbf", b" \r\n\t", b"\xef\xbb\xbf \n"])
 def test_request_is_read_after_a_mark_or_blanks(server: str, start: bytes) -> None:
-    # With the request, `length` after fewer tokens than it allows is not the caller's cap.
-    ask = start + json.dumps({"model": "stream", "max_tokens": 1}).encode()
+    # A stop string may be why the model stopped, which only the request tells.
+    ask = start + b'{"model": "m", "stop": ["x"]}'
     with tap.wrap(httpx.Client()) as client, tap.record() as recording:
         client.post(server, content=ask)
-    request = {"model": "stream", "max_tokens": 1}
+    answer = chat("Hello", model="m")
     assert recording.last is not None
-    assert recording.last.signal == endstop.detect(STREAM, request=request).signal
+    assert recording.last.signal == endstop.detect(answer, request={"stop": ["x"]}).signal
+    assert recording.last.signal != endstop.detect(answer).signal
 
 
 @pytest.mark.parametrize("ask", [b"{", b"{}}", b"[]", b"not json", b'{"model": \xff}'])

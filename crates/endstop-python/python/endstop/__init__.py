@@ -10,7 +10,7 @@ policies; its `Outcome` says how the run ended. `backtest` and `audit` look at r
 way, `endstop.rlm` the policies of RLM Code.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from endstop import _pydantic as _pydantic
 from endstop._endstop import (
@@ -124,16 +124,17 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    # At their first use, because most programs need none of them.
-    from importlib import import_module
+if not TYPE_CHECKING:  # A type checker would take every name for one of this function.
 
-    if name in ("adapters", "rlm", "tap"):
-        return import_module(f"endstop.{name}")
-    if name == "Limits":
-        return import_module("endstop._types").Limits
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name):
+        # At their first use, because most programs need none of them.
+        from importlib import import_module
 
+        if name in ("adapters", "rlm", "tap"):
+            return import_module(f"endstop.{name}")
+        if name == "Limits":
+            return import_module("endstop._types").Limits
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
-def __dir__() -> list[str]:
-    return __all__
+    def __dir__():
+        return __all__

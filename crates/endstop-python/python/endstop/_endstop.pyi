@@ -19,6 +19,7 @@ from endstop._types import (
     Response,
     ResultStatus,
     RunEnding,
+    RunPolicy,
     ToolOutput,
 )
 
@@ -63,7 +64,12 @@ _Part: TypeAlias = Any
 
 @final
 class Audit:
-    """An audit in parts: `tally` looks at the sessions of one part, `merge` makes the report."""
+    """An audit in parts: `tally` looks at the sessions of one part, in any process, and `merge` makes
+    the report of all counts. The report is the same for each division into parts and each order.
+
+    >>> audit = endstop.Audit()
+    >>> audit.merge([audit.tally(path) for path in paths]).in_question_usd
+    """
 
     def __new__(
         cls, *, top: int = 10, since: str | None = None, format: str | None = None
@@ -76,19 +82,29 @@ class Audit:
         dataset: str | None = None,
         folder: str | PathLike[str] | None = None,
     ) -> bytes:
-        """Counts the sessions of a part."""
+        """Counts the sessions of a part: a path, bytes, or a file object that is open for reading
+        bytes.
+
+        `file` is the name of a part that is not a path, and helps to recognise its format.
+        `dataset` is the place of the sessions in the report, instead of their file and line.
+        `folder` is the folder in which a path was found.
+        """
     def tally_skipped(self, skipped: str) -> bytes:
-        """Counts the entries of a folder that are not read."""
+        """Counts the entries of a folder that are not read; `skipped` is what `run_files` returned."""
     @staticmethod
     def combine(parts: Sequence[bytes]) -> bytes:
-        """Merges counts into counts."""
+        """Merges counts into counts, so that an engine can merge some parts while others are counted."""
     def merge(self, parts: Sequence[bytes]) -> AuditReport:
-        """Makes the report of counts, in any order."""
+        """Makes the report of counts, in any order. Counts of another version or with other settings
+        are a `MergeError`.
+        """
     def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]: ...
 
 @final
 class AuditReport:
-    """The report of an audit: how sessions ended, and what their loops cost."""
+    """The report of an audit: how sessions ended, what their loops cost, and what limits would have
+    saved.
+    """
 
     @property
     def sessions(self) -> int:
@@ -104,22 +120,24 @@ class AuditReport:
         """US dollars of the part that is in question."""
     @property
     def ended(self) -> dict[str, int]:
-        """Number of sessions by ending."""
+        """Number of sessions by ending: `answered`, `no_answer`, `limit`, …"""
     @property
     def worst(self) -> list[dict[str, Any]]:
         """The worst sessions, as dicts."""
     @property
     def problems(self) -> dict[str, dict[str, Any]]:
-        """Records that could not be read, by kind."""
+        """Records that could not be read: by kind, a dict with `count` and `first`."""
     @property
     def notes(self) -> dict[str, dict[str, Any]]:
-        """Notes of the readers about sessions, by kind."""
+        """Notes of the readers about sessions, such as failed calls: by kind, a dict with `count` and
+        `first`.
+        """
     @property
     def skipped_for(self) -> dict[str, dict[str, Any]]:
-        """Files and folders that are not sessions, by reason."""
+        """Files and folders that are not sessions: by reason, a dict with `count` and `first`."""
     @property
     def counts(self) -> bytes:
-        """The merged counts, which `merge` takes as a part."""
+        """The merged counts as bytes: `merge` takes them as a part, with those of further sessions."""
     def to_dict(self) -> dict[str, Any]:
         """Returns the report as `endstop audit --json` prints it."""
     def to_json(self) -> str:
@@ -131,7 +149,13 @@ class AuditReport:
 
 @final
 class Backtest:
-    """A backtest in parts: `tally` counts the runs of one part, `merge` makes the report."""
+    """A backtest in parts: `tally` counts the runs of one part, in any process, and `merge` makes the
+    report of all counts. The report is the same for each division into parts and each order.
+
+    >>> test = endstop.Backtest("reference")
+    >>> parts = [test.tally(path) for path in paths]
+    >>> test.merge(parts).recommended
+    """
 
     def __new__(
         cls,
@@ -154,14 +178,21 @@ class Backtest:
         dataset: str | None = None,
         folder: str | PathLike[str] | None = None,
     ) -> bytes:
-        """Counts the runs of a part."""
+        """Counts the runs of a part: a path, bytes, or a file object that is open for reading bytes.
+
+        `file` is the name of a part that is not a path, and helps to recognise its format.
+        `dataset` names the dataset; by default it is the file's name. `folder` is the folder in
+        which a path was found: a file that is obviously not a run is then skipped.
+        """
     def tally_skipped(self, skipped: str) -> bytes:
-        """Counts the entries of a folder that are not read."""
+        """Counts the entries of a folder that are not read; `skipped` is what `run_files` returned."""
     @staticmethod
     def combine(parts: Sequence[bytes]) -> bytes:
-        """Merges counts into counts."""
+        """Merges counts into counts, so that an engine can merge some parts while others are counted."""
     def merge(self, parts: Sequence[bytes]) -> BacktestReport:
-        """Makes the report of counts, in any order."""
+        """Makes the report of counts, in any order. Counts of another version or with other settings
+        are a `MergeError`.
+        """
     def __getnewargs_ex__(self) -> tuple[tuple[Any], dict[str, Any]]: ...
 
 @final
@@ -182,16 +213,18 @@ class BacktestReport:
         """Name of the recommended candidate; None if there is none."""
     @property
     def strength(self) -> Literal["set", "try"] | None:
-        """The support of the runs for the recommendation."""
+        """`set` if the runs show that the recommended candidate stops few good runs, `try` if it only
+        did so in these runs; None without a recommendation.
+        """
     @property
     def problems(self) -> dict[str, dict[str, Any]]:
-        """Records that could not be read, by kind."""
+        """Records that could not be read: by kind, a dict with `count` and `first`."""
     @property
     def figures(self) -> dict[str, Any]:
-        """The figures by dataset and candidate."""
+        """The figures by dataset and candidate, as the member `figures` of `to_dict()`."""
     @property
     def counts(self) -> bytes:
-        """The merged counts, which `merge` takes as a part."""
+        """The merged counts as bytes: `merge` takes them as a part, with those of further runs."""
     def to_dict(self) -> dict[str, Any]:
         """Returns the report as `endstop backtest --json` prints it."""
     def to_json(self) -> str:
@@ -265,7 +298,7 @@ class Delta:
 
     @property
     def kind(self) -> Literal["text", "reasoning", "refusal", "call", "arguments"]:
-        """The kind: text, reasoning, a refusal, the start of a call, or its arguments."""
+        """`text`, `reasoning`, `refusal`, `call` (a call starts) or `arguments`."""
     @property
     def text(self) -> str:
         """The text; of a call that starts, the name of the tool."""
@@ -291,7 +324,7 @@ class Detection:
         """The reason why the model stopped, with the provider's own value."""
     @property
     def reason(self) -> SignalReason:
-        """The reason alone."""
+        """The reason alone, a `SignalReason`."""
     @property
     def should_terminate(self) -> bool:
         """True if the turn ends the model's part: it asks for no tool and is not paused."""
@@ -306,7 +339,9 @@ class Detection:
         """The text with which the model refused, if the provider marks it."""
     @property
     def calls(self) -> list[Call]:
-        """The tool calls that may run; a cut or invalid call is never among them."""
+        """The tool calls that may run. A call that the token limit or a lost connection cut, or whose
+        arguments are not a JSON object, is never among them.
+        """
     @property
     def cut_calls(self) -> list[Call]:
         """The tool calls that must not run, because they are cut or invalid."""
@@ -338,7 +373,7 @@ class ModelError:
 
     @property
     def kind(self) -> ErrorClass:
-        """Class of the error."""
+        """Class of the error, an `ErrorClass`. (`class` is a keyword of Python.)"""
     @property
     def category(self) -> Category:
         """The category, which determines what to do next."""
@@ -360,11 +395,15 @@ class ModelError:
 
 @final
 class Outcome:
-    """How a run ended. Neither true nor false: ask `outcome.is_success`."""
+    """The ending of a run: one, typed, priced and explained.
+
+    Like any object it is true in a condition, so that `if run.outcome:` asks if the run has ended. A
+    truncated answer is an outcome as well: ask `outcome.is_success`.
+    """
 
     @property
     def termination(self) -> Termination:
-        """The termination."""
+        """The termination, a `Termination`."""
     @property
     def category(self) -> Category:
         """The category, which determines what to do next."""
@@ -382,7 +421,9 @@ class Outcome:
         """Other terminations that also applied."""
     @property
     def answer(self) -> str | None:
-        """The answer of a success: what was declared, else the visible part of the last text."""
+        """The answer of a success: what was declared, else the visible part of the last text. None if the run is
+        not a success; see `last_text`.
+        """
     @property
     def last_text(self) -> str | None:
         """The last visible text that is not blank; partial if the response was cut."""
@@ -427,7 +468,9 @@ class Outcome:
         """The conversation, valid for providers, in the kernel's JSON form."""
     @property
     def exit_status(self) -> int:
-        """Exit status for a process whose run ended so."""
+        """Exit status for a process whose run ended so: 0 success, 10 retryable, 20 capacity, 30
+        fatal, 130 cancelled, 143 terminated.
+        """
     def to_dict(self) -> dict[str, Any]:
         """Returns the fields as a dict, the same as the last line of `endstop run --json`."""
     def to_json(self) -> str:
@@ -445,12 +488,21 @@ class Outcome:
 
 @final
 class Policy:
-    """A rule that decides after each step if the run stops; `a | b`, `a & b`, `~a` combine them."""
+    """A rule that decides after each step if the run stops.
+
+    `a | b` stops when one of them does, `a & b` when both do for the same step, `~a` when it does
+    not. A run works on its own copy, so one policy can serve many runs.
+
+    >>> endstop.Policy("final_pattern").should_stop("FINAL('42')").answer
+    '42'
+    """
 
     def __new__(cls, specification: PolicySpec) -> Self: ...
     @staticmethod
     def of(name: str, code: PolicyCode, description: str = "") -> Policy:
-        """Makes a policy of a function `(step, context)`, or of a class whose instances are called so."""
+        """Makes a policy of a function `(step, context)`, or of a class whose instances are called so;
+        each run then has its own instance.
+        """
     @property
     def name(self) -> str:
         """The name that outcomes use."""
@@ -461,7 +513,9 @@ class Policy:
     def specification(self) -> Any:
         """The specification that the policy was built from; None for code."""
     def should_stop(self, step: Step | str, context: Context | None = None) -> Verdict:
-        """Judges a step. The policy keeps its state between calls, until `reset`."""
+        """Judges a step: a `Step`, or the text of a message. The policy keeps its state between calls,
+        until `reset`. An exception of the policy is raised here.
+        """
     def reset(self) -> None:
         """Discards the state."""
     def after_steps(self, steps: int) -> Policy:
@@ -519,13 +573,25 @@ class Price:
 
 @disjoint_base
 class Run:
-    """A run of an agent's loop under the kernel: it says when to stop, and why."""
+    """A run of an agent's loop under the kernel: it observes the model's responses and the results of
+    tools, and says when to stop, and why.
+
+    >>> with endstop.Run(limits={"max_turns": 25}, policy="final_pattern") as run:
+    ...     while run.go():
+    ...         for call in run.turn(client.chat.completions.create(...)).calls:
+    ...             run.result(call, do(call))
+    >>> run.outcome
+
+    Leaving the block ends the run if nothing else has: with the last answer, with the exception that
+    left the block, or as cancelled. Use a run from one thread at a time; `cancel` and `terminate` may
+    come from any.
+    """
 
     def __new__(
         cls,
         *,
         limits: Limits | None = None,
-        policy: PolicySpec | None = None,
+        policy: RunPolicy | None = None,
         task: str = "",
         model: str | None = None,
         price: Price | str | None = None,
@@ -543,7 +609,12 @@ class Run:
         output_cap: int | None = None,
         streaming: bool = False,
     ) -> bool:
-        """Asks if a plain loop may call the model. False: the run has ended."""
+        """Asks if a plain loop may call the model. False: the run has ended.
+
+        Ends the run if the last response was an answer, or no answer at all (truncated, filtered),
+        unless `input` continues the conversation with messages of the user, or `retry` repeats the
+        last call.
+        """
     def ask(
         self,
         input: str | Sequence[str] | None = None,
@@ -553,7 +624,9 @@ class Run:
         output_cap: int | None = None,
         streaming: bool = False,
     ) -> bool:
-        """Reports that a framework is about to call the model. False: the run has ended."""
+        """Reports that a framework is about to call the model. False: it must not, because the run has
+        ended. Unlike `go`, this continues after an answer, because the framework decides about that.
+        """
     def turn(
         self,
         response: Response,
@@ -562,13 +635,19 @@ class Run:
         status: int | None = None,
         request: Body | None = None,
     ) -> Turn:
-        """Feeds the model's response, and returns the calls that may run."""
+        """Feeds the model's response, and returns the calls that may run.
+
+        `response` is anything that `detect` reads, a Detection, or a StreamDecoder, which is then
+        finished. `request` is the request that was sent.
+        """
     def delta(self, text: str, *, kind: DeltaKind = "text") -> bool:
         """Feeds streamed text while it arrives. False: stop reading, the run has ended."""
     def failed(
         self, problem: BaseException | ModelError | str, *, kind: ErrorKind | None = None
     ) -> bool:
-        """Feeds the failure of a model call. False: the run has ended."""
+        """Feeds the failure of a model call: an exception of the SDK, a ModelError, or a message with
+        its `kind`, an ErrorClass. The loop may retry it. False: the run has ended.
+        """
     def result(
         self,
         call: Call | str,
@@ -579,7 +658,10 @@ class Run:
         metrics: dict[str, Any] | None = None,
         halt: str | None = None,
     ) -> bool:
-        """Feeds the result of a tool call. False: the run has ended."""
+        """Feeds the result of a tool call. `call` is a Call or its id. An `output` other than text is
+        written as JSON; an exception is an error. The result of a call that is not open is ignored.
+        `halt` is a reason to end the run as `error_halted`. False: the run has ended.
+        """
     def observe(
         self, *, variables: dict[str, Any] | None = None, metrics: dict[str, Any] | None = None
     ) -> bool:
@@ -596,15 +678,19 @@ class Run:
         """Adds what a nested run, such as a sub-agent, has spent: the response of one of its calls,
         which is priced by its model, or numbers. Its turns count towards `max_turns`."""
     def set_limits(self, limits: Limits) -> bool:
-        """Changes the limits of the run. What was spent so far counts against the new ones."""
+        """Changes limits of the run. What was spent so far counts against the new ones; limits that are
+        not given have their defaults.
+        """
     def tick(self) -> bool:
         """Checks the clock. False: the run has ended."""
     def notes(self) -> list[str]:
         """Returns the messages of Endstop for the next request, and forgets them."""
     def cancel(self) -> Outcome | None:
-        """Cancels the run, from any thread."""
+        """Cancels the run, from any thread. Returns the outcome, or None if another call uses the run
+        at this moment; that call then performs it.
+        """
     def terminate(self) -> Outcome | None:
-        """Terminates the run, from any thread."""
+        """Terminates the run, from any thread. Returns as `cancel` does."""
     def fault(self, name: str, message: str) -> Outcome:
         """Reports that code around the run failed. Ends the run as `error_during_execution`."""
     def close(
@@ -634,7 +720,7 @@ class Run:
         *,
         limits: Limits | None = None,
         allow: Sequence[str] = [],
-        policy: PolicySpec | None = None,
+        policy: RunPolicy | None = None,
         clock: Callable[[], float] | None = None,
     ) -> Self:
         """Continues a parked run, once in each process. Looser limits are refused unless `allow`
@@ -649,7 +735,9 @@ class Run:
         """True while the run continues."""
     @property
     def ending(self) -> Termination | None:
-        """The ending that the run has if its loop ends now."""
+        """The ending that the run has if its loop ends now: that of the last response, if it was an
+        answer or failed.
+        """
     @property
     def turns(self) -> int:
         """Number of responses that became part of the conversation."""
@@ -661,7 +749,7 @@ class Run:
         """Known cost so far in US dollars."""
     @property
     def wake_in(self) -> float | None:
-        """Seconds until `tick` must be called, because a deadline comes then; None without one."""
+        """Seconds until `tick` must be called, because a deadline comes then; None if there is none."""
     def __enter__(self) -> Self: ...
     def __exit__(
         self,
@@ -717,13 +805,13 @@ class Signal:
 
     @property
     def reason(self) -> SignalReason:
-        """The reason."""
+        """The reason, a `SignalReason`."""
     @property
     def should_terminate(self) -> bool:
         """True if the turn ends the model's part: it asks for no tool and is not paused."""
     @property
     def confidence(self) -> Confidence:
-        """The confidence that the reason was read correctly."""
+        """The confidence that the reason was read correctly, a `Confidence`."""
     @property
     def original_field(self) -> str:
         """Name of the field that the reason was read from, for example `finish_reason`."""
@@ -772,15 +860,25 @@ class Step:
         """The tool calls of the step, in order. Their ids are blank."""
     @property
     def outputs(self) -> list[dict[str, Any]]:
-        """The outputs of the step's own code, in call order."""
+        """The outputs of the step's own code, in call order: dicts with `name`, `action_type`, `success`
+        and `output`.
+        """
     @property
     def results(self) -> list[dict[str, Any]]:
-        """The results of the step's tools, in call order: `name`, `success` and `result`."""
+        """The results of the step's tools, in call order: dicts with `name`, `success` and `result`."""
     def __eq__(self, other: object, /) -> bool: ...
 
 @final
 class StreamDecoder:
-    """Decodes a streamed response while its bytes pass."""
+    """Decodes a streamed response while its bytes pass.
+
+    >>> decoder = endstop.StreamDecoder()
+    >>> for chunk in response.iter_raw():
+    ...     for delta in decoder.push(chunk):
+    ...         print(delta.text, end="")
+    >>> decoder.finish().reason
+    <SignalReason.NATURAL_COMPLETION: 'natural_completion'>
+    """
 
     def __new__(
         cls,
@@ -791,9 +889,13 @@ class StreamDecoder:
         request: Body | None = None,
     ) -> Self: ...
     def push(self, chunk: bytes) -> list[Delta]:
-        """Takes the next bytes, and returns what they add to the turn."""
+        """Takes the next bytes, and returns what they add to the turn. Nothing is added by a body that
+        is not a stream: it is decoded at the end. After `finish`, bytes are ignored.
+        """
     def finish(self, *, reset: bool = False) -> Detection:
-        """Ends the body. `reset` is True if the connection broke."""
+        """Ends the body. `reset` is True if the connection broke. Bytes that cannot be understood give
+        an error in the result, never a success.
+        """
     @property
     def complete(self) -> bool:
         """True if the protocol's end marker arrived, so that nothing more needs to be read."""
@@ -811,10 +913,14 @@ class Turn:
         """The visible text."""
     @property
     def calls(self) -> tuple[Call, ...]:
-        """The calls that may run, and no others of the response: a cut call is never among them."""
+        """The calls that may run, and no others of the response: a cut call is never among them.
+        Empty if the run has ended.
+        """
     @property
     def held_back(self) -> tuple[Call, ...]:
-        """The calls of the response that must not run: cut, invalid, or after the end of the run."""
+        """The calls of the response that must not run: it was cut, or their arguments are not a JSON
+        object, or the run has ended. The kernel has answered them.
+        """
     @property
     def signal(self) -> Signal:
         """The reason why the model stopped."""
@@ -826,7 +932,10 @@ class Turn:
         """The error that the response is, or that ended it."""
     @property
     def ending(self) -> Termination | None:
-        """The ending that the run has if its loop ends now; None while the model waits for tools."""
+        """The ending that the run has if its loop ends now; None while the model waits for its tools.
+        An ending that is not a success, such as `error_output_truncated`, means that the response is
+        not an answer; the loop may still continue from it.
+        """
     @property
     def stopped(self) -> bool:
         """True if the run has ended: call neither the model nor a tool."""
@@ -875,7 +984,10 @@ class Usage:
 
 @final
 class Verdict:
-    """The decision of a policy about a step. True in a condition if it stops."""
+    """The decision of a policy about a step: continue, continue with a message for the model, or stop.
+
+    True in a condition if it stops.
+    """
 
     @staticmethod
     def stop(
@@ -887,13 +999,17 @@ class Verdict:
         ] = "submitted",
         deliverable: Any | None = None,
     ) -> Verdict:
-        """A verdict that stops the run."""
+        """A verdict that stops the run. `ends_as` is `submitted`, `error_no_progress`,
+        `error_consecutive_mistakes` or `error_halted`.
+        """
     @staticmethod
     def proceed() -> Verdict:
         """A verdict that continues the run."""
     @staticmethod
     def tell(message: str) -> Verdict:
-        """A verdict that continues, and sends the model a message."""
+        """A verdict that continues, and sends the model a message. The message is dropped if the
+        framework cannot add one.
+        """
     @property
     def stops(self) -> bool:
         """True if the run stops."""
@@ -936,7 +1052,20 @@ def detect(
     headers: Mapping[str, str] | None = None,
     request: Body | None = None,
 ) -> Detection:
-    """Detects why a model's turn ended."""
+    """Detects why a model's turn ended.
+
+    `response` is the body as bytes or text, a dict, an object of an SDK, a stream or the list of its
+    chunks, or the response of an HTTP client. A stream is read to its end; one of asyncio is read by its
+    program, and passed as a list. `api` names the format, for example `openai-chat`; if
+    it is missing, the format is recognised. `request` is the request that was sent, as bytes or a
+    dict; it tells a cut at the output cap and a stop string from other ends.
+
+    Raises FormatError if the format is not recognised, or ambiguous, or if this is only a part of a
+    response, for example a choice or a message.
+
+    >>> endstop.detect(b'{"choices":[{"message":{"content":"Hi"},"finish_reason":"length"}]}').reason
+    <SignalReason.TOKEN_LIMIT_REACHED: 'token_limit_reached'>
+    """
 
 def k_of(n: int, policies: Sequence[PolicySpec]) -> Policy:
     """Returns a policy that stops when at least `n` of these do."""
@@ -954,7 +1083,11 @@ def price(model: str) -> Price | None:
     """Returns the price of a model (`provider/model`) from the catalogue, or None."""
 
 def redact(text: str, *, keys: Sequence[str] = ...) -> str:
-    """Removes credentials from text."""
+    """Removes credentials from text: those of known formats, and the given keys wherever they occur.
+
+    >>> endstop.redact("bad key: sk-abcdef1234567890")
+    'bad key: [redacted]'
+    """
 
 def response(
     text: str = "",
@@ -968,7 +1101,11 @@ def response(
     cost_usd: float | None = None,
     model: str | None = None,
 ) -> Detection:
-    """Describes a response by hand, for a framework that does not show the provider's bytes."""
+    """Describes a response by hand, for a framework that does not show the provider's bytes.
+
+    `finish` is the provider's finish value as it sent it, in any format. None means that none arrived: the response then counts as cut, and never as a
+    success.
+    """
 
 def run_files(path: str | PathLike[str]) -> tuple[list[Path], str | None]:
     """Returns the files that a backtest or an audit reads of a folder, and what it skips."""

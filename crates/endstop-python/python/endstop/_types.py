@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping, Sequence, Set
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from os import PathLike
@@ -24,6 +24,7 @@ __all__ = [
     "Response",
     "ResultStatus",
     "RunEnding",
+    "RunPolicy",
     "ToolOutput",
 ]
 
@@ -45,8 +46,6 @@ class Limits(TypedDict, total=False):
     max_unproductive_turns: Count
     max_empty_turns: Count
     max_continuations: Count
-    wrap_up: bool
-    tell_remaining: bool
     accept_unknown_finish: bool
 
 
@@ -103,6 +102,9 @@ PolicyCode: TypeAlias = PolicyFunction | PolicyClass
 PolicySpec: TypeAlias = Policy | str | dict[str, Any]
 """A policy, its name, or its specification."""
 
+RunPolicy: TypeAlias = PolicySpec | PolicyCode
+"""The policy of a run: also code, which then has its own name."""
+
 
 class _Model(Protocol):
     """A model of pydantic, as most SDKs return."""
@@ -143,7 +145,8 @@ Body: TypeAlias = (
     | memoryview
     | str
     | Mapping[str, Any]
-    | Iterable[Any]
+    | Iterator[Any]
+    | Sequence[Any]
     | _Model
     | _Fields
     | _Http
@@ -161,7 +164,8 @@ ToolOutput: TypeAlias = (
     | int
     | float
     | Mapping[Any, Any]
-    | Iterable[Any]
+    | Sequence[Any]
+    | Set[Any]
     | BaseException
     | _Dumped
     | _Dataclass
