@@ -10,7 +10,8 @@ import subprocess
 import sys
 import threading
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -290,30 +291,24 @@ def test_innermost_recording_gets_the_response(server: str) -> None:
             with tap.record() as third:
                 client.post(server, json={"model": "c"})
             client.post(server, json={"model": "d"})
-            assert tap.current() is inner
         client.post(server, json={"model": "e"})
     client = tap.wrap(httpx.Client())
     client.post(server, json={"model": "f"})
     assert (models(outer), models(inner), models(third)) == (["a", "e"], ["b", "d"], ["c"])
-    assert tap.current() is None
-    call = tap.Recording().open()
-    with pytest.raises(endstop.ConfigError, match="one for each model call"):
-        call.open()
-    call.close()
 
 
 def test_response_belongs_to_the_recording_of_its_request(server: str) -> None:
-    with tap.wrap(httpx.Client()) as client, tap.record() as outer:
-        call = tap.Recording().open()
-        with client.stream("POST", server, json={"model": "stream"}) as response:
-            call.close()
-            client.post(server, json={"model": "later"})
-            assert response.read() == STREAM
+    with tap.wrap(httpx.Client()) as client, tap.record() as outer, ExitStack() as stack:
+        with tap.record() as call:
+            ask = client.stream("POST", server, json={"model": "stream"})
+            response = stack.enter_context(ask)
+        client.post(server, json={"model": "later"})
+        assert response.read() == STREAM
     assert [found.text for found in call.detections] == ["Hello"]
     assert [found.model for found in outer.detections] == ["later"]
 
 
-def test_recording_may_be_closed_in_another_task(server: str) -> None:
+def test_hooks_may_record_in_other_tasks(server: str) -> None:
     """A framework calls the hooks around a model call in tasks of its own."""
 
     async def main() -> None:
@@ -326,25 +321,32 @@ def test_recording_may_be_closed_in_another_task(server: str) -> None:
                 call = tap.Recording()
 
                 async def before() -> None:
-                    call.open()
+                    tap.attach(call)
                     await ask("call")
                     await asyncio.create_task(after())
-                    # Closed in another context, but no longer used here either.
-                    await ask("rest")
 
                 async def after() -> None:
-                    call.close()
-                    call.close()
+                    tap.attach(outer)
                     await ask("after")
 
                 await asyncio.create_task(before())
                 await ask("outer")
             assert [found.model for found in call.detections] == ["call"]
-            assert sorted(str(found.model) for found in outer.detections) == [
-                "after",
-                "outer",
-                "rest",
-            ]
+            assert [found.model for found in outer.detections] == ["after", "outer"]
+
+    asyncio.run(main())
+
+
+def test_recording_may_end_in_another_context(server: str) -> None:
+    async def stream() -> AsyncIterator[int]:
+        with tap.record():
+            yield 1
+            yield 2
+
+    async def main() -> None:
+        values = stream()
+        await asyncio.create_task(anext(values))  # type: ignore[arg-type]
+        await values.aclose()
 
     asyncio.run(main())
 
@@ -354,13 +356,10 @@ def test_recordings_of_parallel_calls_are_apart(server: str) -> None:
         async with tap.wrap(httpx.AsyncClient()) as client:
 
             async def call(model: str) -> list[str | None]:
-                recording = tap.Recording().open()
-                try:
+                with tap.use(tap.Recording()) as recording:
                     await client.post(server, json={"model": model})
                     await asyncio.sleep(0)
                     await client.post(server, json={"model": model})
-                finally:
-                    recording.close()
                 return [found.model for found in recording.detections]
 
             with tap.record() as outer:
@@ -378,3 +377,61 @@ def test_names_of_the_package_are_imported_when_used() -> None:
     assert done.stdout.split() == ["False", "endstop.adapters", "True"]
     with pytest.raises(AttributeError, match="no attribute 'taps'"):
         endstop.taps  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_reader_that_leaves_is_not_a_broken_connection() -> None:
+    pieces = [f'data: {{"choices":[{{"delta":{{"content":"{n} "}}}}]}}\n\n' for n in range(3)]
+
+    def stream() -> Iterator[bytes]:
+        yield from (piece.encode() for piece in pieces)
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, headers={"content-type": "text/event-stream"}, content=stream())
+
+    with tap.wrap(httpx.Client(transport=httpx.MockTransport(respond))) as client:
+        url = "http://x/v1/chat/completions"
+        with tap.record() as recording, client.stream("POST", url, json={}) as response:
+            next(response.iter_raw())
+        assert recording.left and recording.last is not None and recording.last.text == "0 "
+        with tap.record() as recording, client.stream("POST", url, json={}) as response:
+            response.read()
+        assert not recording.left
+        # What is open can be recorded as it is; what comes later changes nothing.
+        with tap.record() as recording, client.stream("POST", url, json={}) as response:
+            body = response.iter_raw()
+            next(body)
+            recording.cut()
+            assert recording.left and len(recording.detections) == 1
+            assert len([*body]) == 2
+        assert len(recording.detections) == 1
+
+
+def test_request_without_a_response_is_recorded() -> None:
+    def respond(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("refused")
+
+    with tap.wrap(httpx.Client(transport=httpx.MockTransport(respond))) as client:
+        with tap.record() as recording, pytest.raises(httpx.ConnectError):
+            client.post("http://x/v1/chat/completions", json={"model": "m"})
+        assert recording.last is not None and recording.last.error is not None
+        with tap.record() as recording, pytest.raises(httpx.ConnectError):
+            client.post("http://x/v1/embeddings", json={"model": "m"})
+        assert recording.detections == []
+
+
+def test_recording_may_refuse_a_request() -> None:
+    def no() -> None:
+        raise ValueError("the run has ended")
+
+    sent: list[httpx.Request] = []
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        sent.append(request)
+        return httpx.Response(200, json={})
+
+    client = tap.wrap(httpx.Client(transport=httpx.MockTransport(respond)))
+    with client, tap.use(tap.Recording(before=no)):
+        with pytest.raises(ValueError, match="has ended"):
+            client.post("http://x/v1/chat/completions", json={"model": "m"})
+        client.post("http://x/v1/embeddings", json={"model": "m"})
+    assert [request.url.path for request in sent] == ["/v1/embeddings"]

@@ -11,9 +11,8 @@ unchanged.
 <SignalReason.TOKEN_LIMIT_REACHED: 'token_limit_reached'>
 
 A response belongs to the recording of the context (`contextvars`) in which its request is sent, so
-that concurrent runs can share a client. Recordings nest: the innermost open one gets the response, so
-that each model call can have its own. A client outside of `httpx` can be put behind `endstop guard`
-instead.
+that concurrent runs can share a client. Recordings nest: the innermost one gets the response, so that
+each model call can have its own. A client outside of `httpx` can be put behind `endstop guard` instead.
 """
 
 from __future__ import annotations
@@ -21,48 +20,33 @@ from __future__ import annotations
 import sys
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from endstop._endstop import Detection, StreamDecoder, api_of
 from endstop._errors import ConfigError, EndstopError
 
-__all__ = ["AsyncTransport", "Recording", "Transport", "current", "record", "wrap"]
+__all__ = ["AsyncTransport", "Recording", "Transport", "record", "use", "wrap"]
 
 Client = TypeVar("Client")
 
 
 class Recording:
-    """The responses of model calls, in the order of their ends.
+    """The responses of model calls, in the order of their ends. `each` is called with every response
+    at its end, `before` ahead of every request; an exception of `before` refuses the request."""
 
-    `record` opens one for a block. Hooks around a model call, which a framework may call in other
-    tasks, use `open` and `close`. A response that ends after `close` still arrives here, if its request
-    was sent before.
-    """
-
-    def __init__(self, each: Callable[[Detection], None] | None = None) -> None:
+    def __init__(
+        self,
+        each: Callable[[Detection], None] | None = None,
+        before: Callable[[], None] | None = None,
+    ) -> None:
         self.detections: list[Detection] = []
-        self._each = each
-        self._outer: Recording | None = None
-        self._is_open = False
-
-    def open(self) -> Self:
-        """Records the responses to requests of this context from now on, also in the tasks that it
-        starts."""
-        if self._is_open:
-            raise ConfigError("this recording is open already; make one for each model call")
-        self._outer, self._is_open = current(), True
-        _CURRENT.set(self)
-        return self
-
-    def close(self) -> None:
-        """Gives later requests back to the recording outside of this one, in every context."""
-        self._is_open = False
-        # Another context keeps this one, which `current` then skips.
-        if _CURRENT.get() is self:
-            _CURRENT.set(current())
+        self._each, self._before = each, before
+        self._open: list[Observer] = []
+        self.left = False
+        """True if the reader of the last response closed it before its end, without an error."""
 
     @property
     def last(self) -> Detection | None:
@@ -74,6 +58,11 @@ class Recording:
         taken, self.detections = self.detections, []
         return taken
 
+    def cut(self) -> None:
+        """Records the responses that are still being read as they are until now: their reader left."""
+        for observer in [*self._open]:
+            observer.end(reset=True, left=True)
+
     def _add(self, detection: Detection) -> None:
         self.detections.append(detection)
         if self._each is not None:
@@ -81,25 +70,40 @@ class Recording:
 
 
 _CURRENT: ContextVar[Recording | None] = ContextVar("endstop_recording", default=None)
+_FINDERS: list[Callable[[], Recording | None]] = []
+"""What finds the recording of a request outside of a block: a framework may know its own context."""
 
 
-def current() -> Recording | None:
-    """Returns the recording that a request of this context would get; None if there is none."""
-    recording = _CURRENT.get()
-    while recording is not None and not recording._is_open:
-        recording = recording._outer
-    return recording
+def record(
+    each: Callable[[Detection], None] | None = None,
+) -> AbstractContextManager[Recording]:
+    """Records the responses to requests of this context, also in the tasks that it starts. `each`
+    is called with every response at its end."""
+    return use(Recording(each))
 
 
 @contextmanager
-def record(each: Callable[[Detection], None] | None = None) -> Iterator[Recording]:
-    """Records the responses to requests of this context, also in the tasks that it starts. `each`
-    is called with every response at its end."""
-    recording = Recording(each).open()
+def use(recording: Recording) -> Iterator[Recording]:
+    """Records the responses to requests of this context into a recording that exists already."""
+    token = _CURRENT.set(recording)
     try:
         yield recording
     finally:
-        recording.close()
+        # A generator may be closed in another context, where this one's value is not set.
+        with suppress(ValueError):
+            _CURRENT.reset(token)
+
+
+def attach(recording: Recording | None) -> None:
+    """Records into `recording` from here on in this context. For hooks, which are no block."""
+    _CURRENT.set(recording)
+
+
+def _current() -> Recording | None:
+    recording = _CURRENT.get()
+    for find in _FINDERS if recording is None else ():
+        recording = recording or find()
+    return recording
 
 
 PIECE = 1 << 20
@@ -175,8 +179,11 @@ class Observer:
         # The decoder reports packed bytes as unreadable.
         self._unpackers = _unpackers(headers.get("content-encoding", "")) or []
         self._ended = False
+        recording._open.append(self)
 
     def push(self, chunk: bytes) -> None:
+        if self._ended:
+            return
         try:
             for piece in _through(self._unpackers, chunk):
                 self._decoder.push(piece)
@@ -184,11 +191,12 @@ class Observer:
             self._unpackers = []
             self._decoder.push(chunk)
 
-    def end(self, *, reset: bool) -> None:
-        """Ends the response. `reset` is True if the connection broke, or the client left."""
+    def end(self, *, reset: bool, left: bool = False) -> None:
         if not self._ended:
             self._ended = True
+            self._recording._open.remove(self)
             complete = self._decoder.complete
+            self._recording.left = left and not complete
             self._recording._add(self._decoder.finish(reset=reset and not complete))
 
 
@@ -213,20 +221,42 @@ def _body(request: Any) -> bytes | None:
     return content if content.startswith(b"{") else None
 
 
-def _observe(request: Any, response: Any) -> Observer | None:
-    recording = current()
-    api = api_of(request.method, request.url.raw_path.decode("ascii", "replace"))
-    if recording is None or api is None:
+class Exchange:
+    """A request for a model call, and the recording that its response belongs to."""
+
+    def __init__(self, request: Any) -> None:
+        if "accept-encoding" in request.headers:
+            # Codings that the standard library unpacks.
+            request.headers["accept-encoding"] = "gzip, deflate"
+        self._request = request
+        self._recording = _current()
+        path = request.url.raw_path.decode("ascii", "replace")
+        self._api = api_of(request.method, path) if self._recording is not None else None
+        if self._recording is not None and self._api is not None and self._recording._before:
+            self._recording._before()
+
+    def observe(self, response: Any) -> Observer | None:
+        """Returns what decodes the response; None if it is not that of a model call."""
+        if not response.is_stream_consumed:
+            return self._observer(response.status_code, response.headers)
+        # A transport of tests has read its response itself; no stream of it will pass.
+        headers = {k: v for k, v in response.headers.items() if k.lower() != "content-encoding"}
+        observer = self._observer(response.status_code, headers)
+        if observer is not None:
+            observer.push(response.content)
+            observer.end(reset=False)
         return None
-    headers, body = response.headers, _body(request)
-    if not response.is_stream_consumed:
-        return Observer(recording, api, response.status_code, headers, body)
-    # A transport of tests has read its response itself; no stream of it will pass.
-    plain = {name: value for name, value in headers.items() if name.lower() != "content-encoding"}
-    observer = Observer(recording, api, response.status_code, plain, body)
-    observer.push(response.content)
-    observer.end(reset=False)
-    return None
+
+    def failed(self) -> None:
+        """Records a request without a response: it may have reached the server."""
+        observer = self._observer(200, {})
+        if observer is not None:
+            observer.end(reset=True)
+
+    def _observer(self, status: int, headers: Mapping[str, str]) -> Observer | None:
+        if self._recording is None or self._api is None:
+            return None
+        return Observer(self._recording, self._api, status, headers, _body(self._request))
 
 
 @cache
@@ -249,7 +279,7 @@ def _streams(library: str) -> tuple[type[Any], type[Any]]:
             self._observer.end(reset=False)
 
         def close(self) -> None:
-            self._observer.end(reset=True)
+            self._observer.end(reset=True, left=True)
             self._inner.close()
 
     class AsyncStream(module.AsyncByteStream):  # type: ignore[name-defined, misc]
@@ -267,7 +297,7 @@ def _streams(library: str) -> tuple[type[Any], type[Any]]:
             self._observer.end(reset=False)
 
         async def aclose(self) -> None:
-            self._observer.end(reset=True)
+            self._observer.end(reset=True, left=True)
             await self._inner.aclose()
 
     return Stream, AsyncStream
@@ -277,12 +307,6 @@ def _library(response: Any) -> str:
     return str(type(response).__module__.partition(".")[0])
 
 
-def _prepare(request: Any) -> None:
-    # Codings that the standard library unpacks.
-    if "accept-encoding" in request.headers:
-        request.headers["accept-encoding"] = "gzip, deflate"
-
-
 class Transport:
     """A transport for `httpx.Client` or `httpx2.Client` around another one."""
 
@@ -290,9 +314,13 @@ class Transport:
         self._inner = inner
 
     def handle_request(self, request: Any) -> Any:
-        _prepare(request)
-        response = self._inner.handle_request(request)
-        observer = _observe(request, response)
+        exchange = Exchange(request)
+        try:
+            response = self._inner.handle_request(request)
+        except BaseException:
+            exchange.failed()
+            raise
+        observer = exchange.observe(response)
         if observer is not None:
             response.stream = _streams(_library(response))[0](response.stream, observer)
         return response
@@ -315,9 +343,13 @@ class AsyncTransport:
         self._inner = inner
 
     async def handle_async_request(self, request: Any) -> Any:
-        _prepare(request)
-        response = await self._inner.handle_async_request(request)
-        observer = _observe(request, response)
+        exchange = Exchange(request)
+        try:
+            response = await self._inner.handle_async_request(request)
+        except BaseException:
+            exchange.failed()
+            raise
+        observer = exchange.observe(response)
         if observer is not None:
             response.stream = _streams(_library(response))[1](response.stream, observer)
         return response
