@@ -18,7 +18,9 @@ use std::path::PathBuf;
 /// the report of all counts. The report is the same for each division into parts and each order.
 ///
 /// >>> audit = endstop.Audit()
-/// >>> audit.merge([audit.tally(path) for path in paths]).in_question_usd
+/// >>> paths = ["runs/a.jsonl", "runs/b.jsonl"]
+/// >>> audit.merge([audit.tally(path) for path in paths]).sessions
+/// 80
 #[pyclass(frozen, module = "endstop")]
 pub(crate) struct Audit {
     plan: Plan,

@@ -66,9 +66,10 @@ impl Delta {
 /// Decodes a streamed response while its bytes pass.
 ///
 /// >>> decoder = endstop.StreamDecoder()
-/// >>> for chunk in response.iter_raw():
+/// >>> for chunk in [b'data: {"choices":[{"delta":{"content":"Hi"},', b'"finish_reason":"stop"}]}\n\n']:
 /// ...     for delta in decoder.push(chunk):
-/// ...         print(delta.text, end="")
+/// ...         print(delta.text)
+/// Hi
 /// >>> decoder.finish().reason
 /// <SignalReason.NATURAL_COMPLETION: 'natural_completion'>
 #[pyclass(frozen, module = "endstop")]

@@ -8,29 +8,23 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use serde_json::{Map, Value};
 
-/// A run of a program, with each capability that it may have.
-const GUEST: GuestMode = GuestMode {
-    inject: true,
-    retry: false,
-    clocks: false,
-    capped: false,
-    forgets: false,
-    forgets_input: false,
-    unobserved: false,
-};
+/// Returns the capabilities that a run of a program may have.
+fn guest() -> GuestMode {
+    GuestMode { inject: true, ..GuestMode::default() }
+}
 
 /// Returns the names of the limits that a run may have, with `inject=True`. A duration also has a name
 /// with the suffix `_ms`.
 #[pyfunction]
 pub(crate) fn limit_names() -> Vec<&'static str> {
-    names(GUEST).collect()
+    names(guest()).collect()
 }
 
 /// Returns the limits that apply if nothing is set, spelled as `Run(limits=…)` reads them.
 #[pyfunction]
 pub(crate) fn default_limits(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
     let mut limits = defaults();
-    limits.retain(|name, _| names(GUEST).any(|known| known == name));
+    limits.retain(|name, _| names(guest()).any(|known| known == name));
     json::to_python(py, &limits)
 }
 

@@ -68,7 +68,9 @@ class Audit:
     the report of all counts. The report is the same for each division into parts and each order.
 
     >>> audit = endstop.Audit()
-    >>> audit.merge([audit.tally(path) for path in paths]).in_question_usd
+    >>> paths = ["runs/a.jsonl", "runs/b.jsonl"]
+    >>> audit.merge([audit.tally(path) for path in paths]).sessions
+    80
     """
 
     def __new__(
@@ -153,8 +155,9 @@ class Backtest:
     report of all counts. The report is the same for each division into parts and each order.
 
     >>> test = endstop.Backtest("reference")
-    >>> parts = [test.tally(path) for path in paths]
-    >>> test.merge(parts).recommended
+    >>> parts = [test.tally(path) for path in ["runs/a.jsonl", "runs/b.jsonl"]]
+    >>> test.merge(parts).runs
+    80
     """
 
     def __new__(
@@ -873,9 +876,10 @@ class StreamDecoder:
     """Decodes a streamed response while its bytes pass.
 
     >>> decoder = endstop.StreamDecoder()
-    >>> for chunk in response.iter_raw():
+    >>> for chunk in [b'data: {"choices":[{"delta":{"content":"Hi"},', b'"finish_reason":"stop"}]}\\n\\n']:
     ...     for delta in decoder.push(chunk):
-    ...         print(delta.text, end="")
+    ...         print(delta.text)
+    Hi
     >>> decoder.finish().reason
     <SignalReason.NATURAL_COMPLETION: 'natural_completion'>
     """

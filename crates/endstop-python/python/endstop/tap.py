@@ -4,11 +4,12 @@ Many frameworks drop the provider's finish value, or make one up. The tap sits b
 transport of `httpx` or `httpx2`, and decodes the bytes while they pass. The client gets them
 unchanged.
 
->>> client = endstop.tap.wrap(openai.AsyncOpenAI())
+>>> import openai
+>>> client = endstop.tap.wrap(openai.OpenAI())
 >>> with endstop.tap.record() as recording:
-...     await framework.run(client)
+...     answer = client.chat.completions.create(model="gpt-4o", messages=[])
 >>> recording.last.reason
-<SignalReason.TOKEN_LIMIT_REACHED: 'token_limit_reached'>
+<SignalReason.NATURAL_COMPLETION: 'natural_completion'>
 
 A response belongs to the recording of the context (`contextvars`) in which its request is sent, so
 that concurrent runs can share a client. Recordings nest: the innermost one gets the response, so that

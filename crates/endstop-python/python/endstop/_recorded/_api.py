@@ -31,8 +31,8 @@ def backtest(
     cost, and what it would have saved.
 
     >>> report = endstop.backtest("runs/", "reference")
-    >>> report.recommended, report.strength
-    ('stuck(2,4,3)', 'try')
+    >>> report.runs, report.judged
+    (100, 100)
 
     `source` is a file or a folder, an address such as `s3://bucket/runs/*.jsonl` (with fsspec), a
     store of obstore, bytes, an open file, a run as a dict, a table (Arrow, pandas, polars, Spark, Ray
@@ -74,8 +74,8 @@ def audit(
     """Audits recorded sessions of agents: how each ended, what its loops cost, which claims the
     record contradicts, and what limits would have saved.
 
-    >>> endstop.audit("~/.claude/projects").in_question_usd
-    12.4
+    >>> endstop.audit("runs/").sessions
+    100
 
     The report lists the `top` worst sessions, and leaves out those that ended before `since`. The
     other arguments are those of `backtest`.
