@@ -18,7 +18,7 @@ use std::path::PathBuf;
 /// the report of all counts. The report is the same for each division into parts and each order.
 ///
 /// >>> audit = endstop.Audit()
-/// >>> paths = ["runs/a.jsonl", "runs/b.jsonl"]
+/// >>> paths = ("runs/a.jsonl", "runs/b.jsonl")
 /// >>> audit.merge([audit.tally(path) for path in paths]).sessions
 /// 80
 #[pyclass(frozen, module = "endstop")]

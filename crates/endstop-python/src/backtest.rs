@@ -20,7 +20,7 @@ use std::path::PathBuf;
 /// report of all counts. The report is the same for each division into parts and each order.
 ///
 /// >>> test = endstop.Backtest("reference")
-/// >>> parts = [test.tally(path) for path in ["runs/a.jsonl", "runs/b.jsonl"]]
+/// >>> parts = [test.tally(path) for path in ("runs/a.jsonl", "runs/b.jsonl")]
 /// >>> test.merge(parts).runs
 /// 80
 #[pyclass(frozen, module = "endstop")]

@@ -15,6 +15,7 @@ mod call;
 mod content;
 mod decoder;
 mod detection;
+mod ending;
 mod errors;
 mod exit;
 mod json;

@@ -1,6 +1,7 @@
 //! A run of a framework's loop, or of a loop in Python, under the kernel.
 
 use crate::detection::{Detection, read_request};
+use crate::ending;
 use crate::errors::{Exception, error};
 use crate::exit::enter;
 use crate::json;
@@ -24,7 +25,9 @@ use endstop_wire::RequestFacts;
 use endstop_wire::redact::secrets_out;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyType};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Stops that came while another call used the run.
@@ -35,11 +38,15 @@ const TERMINATE: u8 = 2;
 /// A run of an agent's loop under the kernel: it observes the model's responses and the results of
 /// tools, and says when to stop, and why.
 ///
-/// >>> with endstop.Run(limits={"max_turns": 25}, policy="final_pattern") as run:
+/// >>> from openai import OpenAI
+/// >>> client, messages = OpenAI(), [{"role": "user", "content": "Go."}]
+/// >>> with endstop.Run(max_turns=25, policy="final_pattern") as run:
 /// ...     while run.go():
-/// ...         for call in run.turn(client.chat.completions.create(...)).calls:
-/// ...             run.result(call, do(call))
-/// >>> run.outcome
+/// ...         response = client.chat.completions.create(model="gpt-4o", messages=messages)
+/// ...         for call in run.turn(response).calls:
+/// ...             more = run.result(call, "the tool's result")
+/// >>> run.outcome.termination
+/// <Termination.STOP: 'stop'>
 ///
 /// Leaving the block ends the run if nothing else has: with the last answer, with the exception that
 /// left the block, or as cancelled. Use a run from one thread at a time; `cancel` and `terminate` may
@@ -58,6 +65,11 @@ pub(crate) struct Run {
     clock: Option<Py<PyAny>>,
     /// The clock's value at the start.
     clock_began: f64,
+    /// `true` once the ending was reported.
+    is_reported: AtomicBool,
+    /// Ids of the tool calls that responses have asked for; `None`: also unknown ones, of a run that was
+    /// parked.
+    asked: Option<Mutex<HashSet<String>>>,
 }
 
 impl Run {
@@ -90,11 +102,24 @@ impl Run {
         self.stop_if_requested(&mut state, at);
         // An exception from before this step must not be reported as one of this step's policies.
         let _ = take_raised();
-        let state = &mut *state;
-        let done = work(state, at);
-        self.stop_if_requested(state, at);
+        let done = work(&mut state, at);
+        self.stop_if_requested(&mut state, at);
+        self.report_end(py, state);
         // Ctrl-C in a policy has ended the run, and the program expects it as well.
         not_a_failure(py).map_or(Ok(done), Err)
+    }
+
+    /// Reports the ending of the run, once.
+    fn report_end(&self, py: Python<'_>, state: Taken<'_, RunState>) {
+        if state.is_running() || self.is_reported.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let outcome = state.outcome();
+        // Put back first, because a handler of the program's log may use this run.
+        drop(state);
+        if let Some(outcome) = outcome {
+            ending::report(py, &Outcome(outcome));
+        }
     }
 
     /// Performs a stop that another thread requested.
@@ -119,13 +144,21 @@ impl Run {
         let Some(mut state) = self.state.try_take() else { return Ok(None) };
         not_parked(py, &state)?;
         self.stop_if_requested(&mut state, at);
-        Ok(state.outcome().map(Outcome))
+        let outcome = state.outcome().map(Outcome);
+        self.report_end(py, state);
+        Ok(outcome)
     }
 
     fn peek(&self, py: Python<'_>) -> PyResult<Taken<'_, RunState>> {
         let state = self.state.take(py, "run")?;
         not_parked(py, &state)?;
         Ok(state)
+    }
+
+    /// `true` if a response has asked for a tool call, or may have.
+    fn has_asked(&self, id: &str) -> bool {
+        let Some(asked) = &self.asked else { return true };
+        asked.lock().unwrap_or_else(PoisonError::into_inner).contains(id)
     }
 
     /// Puts a state into a run whose clock starts now.
@@ -140,7 +173,10 @@ impl Run {
             None => 0.0,
         };
         let before = state.elapsed();
+        let is_new = before.is_zero() && state.turns() == 0;
         Ok(Run {
+            is_reported: AtomicBool::new(false),
+            asked: is_new.then(Mutex::default),
             state: Slot::new(state),
             requested: AtomicU8::new(0),
             guest,
@@ -167,7 +203,13 @@ impl Run {
         let last = self.peek(py)?.api();
         let found = Response::of(response)?.decode(py, (api, last), status, &facts)?;
         let Detection { decoded, api } = found;
-        self.step(py, |state, at| Turn(state.turn(at, handle, decoded, api)))
+        let turn = self.step(py, |state, at| state.turn(at, handle, decoded, api))?;
+        if let Some(asked) = &self.asked {
+            let calls = turn.calls.iter().chain(&turn.held_back);
+            let mut asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
+            asked.extend(calls.map(|call| call.id.clone()));
+        }
+        Ok(Turn(turn))
     }
 
     /// Feeds streamed content of the call of a handle.
@@ -348,8 +390,11 @@ impl Run {
     }
 
     /// Feeds the result of a tool call. `call` is a Call or its id. An `output` other than text is
-    /// written as JSON; an exception is an error. The result of a call that is not open is ignored.
-    /// `halt` is a reason to end the run as `error_halted`. False: the run has ended.
+    /// written as JSON; an exception is an error. `halt` is a reason to end the run as `error_halted`.
+    /// False: the run has ended.
+    ///
+    /// A second result of a call is ignored, and so is one of a call that was held back. Raises
+    /// ConfigError for the id of a call that no response of the run has asked for.
     #[pyo3(signature = (call, output, *, status = "ok", variables = None, metrics = None,
                         halt = None))]
     #[expect(clippy::too_many_arguments, reason = "keywords of a Python function")]
@@ -365,10 +410,18 @@ impl Run {
     ) -> PyResult<bool> {
         let id = call_id(call)?;
         let report = report(output, status, variables, metrics, halt)?;
-        self.step(py, |state, at| {
-            state.result(at, &id, report);
-            state.is_running()
-        })
+        let (found, running) = self.step(py, |state, at| {
+            let found = state.result(at, &id, report);
+            (found, state.is_running())
+        })?;
+        if found || !running || self.has_asked(&id) {
+            return Ok(running);
+        }
+        let message = format!(
+            "invalid call `{id}`: no response of this run has asked for it; pass the Call of a Turn, or \
+             its id"
+        );
+        Err(error(py, Exception::Config, message))
     }
 
     /// Feeds named values and measurements for policies, such as `last_reward`.
@@ -575,7 +628,9 @@ impl Run {
             let at = self.now(py)?;
             self.stop_if_requested(&mut state, at);
         }
-        Ok(state.outcome().map(Outcome))
+        let outcome = state.outcome().map(Outcome);
+        self.report_end(py, state);
+        Ok(outcome)
     }
 
     /// Returns the outcome, and raises ConfigError if the run has not ended.
@@ -678,9 +733,13 @@ impl Run {
 
 /// A model call of a run, one at a time: `ask`, then `turn` or `failed`. Made by `Run.call`.
 ///
+/// >>> from openai import OpenAI
+/// >>> client, run = OpenAI(), endstop.Run(max_turns=25)
 /// >>> with run.call("researcher") as call:
 /// ...     if call.ask():
-/// ...         turn = call.turn(client.chat.completions.create(...))
+/// ...         turn = call.turn(client.chat.completions.create(model="gpt-4o", messages=[]))
+/// >>> run.close().termination
+/// <Termination.STOP: 'stop'>
 #[pyclass(frozen, module = "endstop")]
 pub(crate) struct ModelCall {
     run: Py<Run>,

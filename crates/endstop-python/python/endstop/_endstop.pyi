@@ -68,7 +68,7 @@ class Audit:
     the report of all counts. The report is the same for each division into parts and each order.
 
     >>> audit = endstop.Audit()
-    >>> paths = ["runs/a.jsonl", "runs/b.jsonl"]
+    >>> paths = ("runs/a.jsonl", "runs/b.jsonl")
     >>> audit.merge([audit.tally(path) for path in paths]).sessions
     80
     """
@@ -155,7 +155,7 @@ class Backtest:
     report of all counts. The report is the same for each division into parts and each order.
 
     >>> test = endstop.Backtest("reference")
-    >>> parts = [test.tally(path) for path in ["runs/a.jsonl", "runs/b.jsonl"]]
+    >>> parts = [test.tally(path) for path in ("runs/a.jsonl", "runs/b.jsonl")]
     >>> test.merge(parts).runs
     80
     """
@@ -579,11 +579,15 @@ class Run:
     """A run of an agent's loop under the kernel: it observes the model's responses and the results of
     tools, and says when to stop, and why.
 
-    >>> with endstop.Run(limits={"max_turns": 25}, policy="final_pattern") as run:
+    >>> from openai import OpenAI
+    >>> client, messages = OpenAI(), [{"role": "user", "content": "Go."}]
+    >>> with endstop.Run(max_turns=25, policy="final_pattern") as run:
     ...     while run.go():
-    ...         for call in run.turn(client.chat.completions.create(...)).calls:
-    ...             run.result(call, do(call))
-    >>> run.outcome
+    ...         response = client.chat.completions.create(model="gpt-4o", messages=messages)
+    ...         for call in run.turn(response).calls:
+    ...             more = run.result(call, "the tool's result")
+    >>> run.outcome.termination
+    <Termination.STOP: 'stop'>
 
     Leaving the block ends the run if nothing else has: with the last answer, with the exception that
     left the block, or as cancelled. Use a run from one thread at a time; `cancel` and `terminate` may
@@ -662,8 +666,11 @@ class Run:
         halt: str | None = None,
     ) -> bool:
         """Feeds the result of a tool call. `call` is a Call or its id. An `output` other than text is
-        written as JSON; an exception is an error. The result of a call that is not open is ignored.
-        `halt` is a reason to end the run as `error_halted`. False: the run has ended.
+        written as JSON; an exception is an error. `halt` is a reason to end the run as `error_halted`.
+        False: the run has ended.
+
+        A second result of a call is ignored, and so is one of a call that was held back. Raises
+        ConfigError for the id of a call that no response of the run has asked for.
         """
     def observe(
         self, *, variables: dict[str, Any] | None = None, metrics: dict[str, Any] | None = None
@@ -678,8 +685,9 @@ class Run:
         cost_usd: float | None = None,
         turns: int = 0,
     ) -> bool:
-        """Adds what a nested run, such as a sub-agent, has spent: the response of one of its calls,
-        which is priced by its model, or numbers. Its turns count towards `max_turns`."""
+        """Adds what a nested run, such as a sub-agent, has spent: the response of one of its calls, which is
+        priced by its model, or numbers. Its turns count towards `max_turns`.
+        """
     def set_limits(self, limits: Limits) -> bool:
         """Changes limits of the run. What was spent so far counts against the new ones; limits that are
         not given have their defaults.
@@ -695,7 +703,9 @@ class Run:
     def terminate(self) -> Outcome | None:
         """Terminates the run, from any thread. Returns as `cancel` does."""
     def fault(self, name: str, message: str) -> Outcome:
-        """Reports that code around the run failed. Ends the run as `error_during_execution`."""
+        """Reports that code around the run failed, for example a hook of the framework. Ends the run as
+        `error_during_execution`.
+        """
     def close(
         self,
         ok: bool = True,
@@ -704,15 +714,23 @@ class Run:
         ended: RunEnding | None = None,
         deliverable: object = None,
     ) -> Outcome:
-        """Reports that the loop is gone, and returns the outcome. `ended` names the ending if only
-        the framework knows it: `submitted` with a `deliverable`, `error_max_turns`,
-        `error_max_budget_usd`, `error_max_tokens`, or `error_halted` with a name in `detail`."""
+        """Reports that the loop is gone, and returns the outcome. The ending of the last response
+        becomes final if `ok`. A loop that ends with an error, described by `detail`, or with an open
+        call is never a success. A run that has ended keeps its outcome.
+
+        `ended` names the ending if only the framework knows it: `submitted` with a `deliverable`, for an
+        answer in a call or a structured one; `error_max_turns`, `error_max_budget_usd` or
+        `error_max_tokens` for its own limit; `error_halted` for another limit or a guardrail, whose name
+        is the `detail`. A response that failed, was cut or was filtered is not a success by this.
+        """
     def call(self, of: str = "") -> ModelCall:
         """Returns a handle for model calls that may be in flight at the same time as others. `of`
         names the conversation that they belong to, such as an agent."""
     def park(self) -> str:
-        """Parks the run: a person or another process decides, and `Run.resume` continues it. Returns
-        its text, JSON with the conversation, the spending and the open calls."""
+        """Parks the run: a person or another process decides, and `Run.resume` continues it. Returns its
+        text, JSON with the conversation, the spending and the open calls. Nothing can be fed to this
+        object from now on, and leaving its block does nothing.
+        """
     @property
     def parked(self) -> bool:
         """True if the run is parked."""
@@ -726,8 +744,10 @@ class Run:
         policy: RunPolicy | None = None,
         clock: Callable[[], float] | None = None,
     ) -> Self:
-        """Continues a parked run, once in each process. Looser limits are refused unless `allow`
-        names them. The time for which the run was parked does not count."""
+        """Continues a parked run, once in each process: the program that stores the text makes sure that it is
+        used once. `limits` changes limits by name; looser ones are refused unless `allow` names them. The
+        time for which the run was parked does not count. The policy is code, and is given again.
+        """
     @property
     def outcome(self) -> Outcome | None:
         """The outcome; None while the run continues."""
@@ -764,7 +784,16 @@ class Run:
 
 @final
 class ModelCall:
-    """A model call of a run, one at a time: `ask`, then `turn` or `failed`. Made by `Run.call`."""
+    """A model call of a run, one at a time: `ask`, then `turn` or `failed`. Made by `Run.call`.
+
+    >>> from openai import OpenAI
+    >>> client, run = OpenAI(), endstop.Run(max_turns=25)
+    >>> with run.call("researcher") as call:
+    ...     if call.ask():
+    ...         turn = call.turn(client.chat.completions.create(model="gpt-4o", messages=[]))
+    >>> run.close().termination
+    <Termination.STOP: 'stop'>
+    """
 
     def ask(
         self,
@@ -775,7 +804,9 @@ class ModelCall:
         output_cap: int | None = None,
         streaming: bool = False,
     ) -> bool:
-        """Reports that the model is about to be called. False: the run has ended."""
+        """Reports that the model is about to be called. False: it must not be, because the run has ended.
+        A call that has no response yet counts as a failed attempt.
+        """
     def turn(
         self,
         response: Response,
@@ -787,13 +818,15 @@ class ModelCall:
         """Feeds the response of the call, as `Run.turn` does."""
     def delta(self, text: str, *, kind: DeltaKind = "text") -> bool:
         """Feeds streamed text while it arrives. False: stop reading, the run has ended."""
-    def failed(self, problem: BaseException | ModelError | str, *, kind: ErrorKind | None = None) -> bool:
-        """Feeds the failure of the call. False: the run has ended."""
+    def failed(
+        self, problem: BaseException | ModelError | str, *, kind: ErrorKind | None = None
+    ) -> bool:
+        """Feeds the failure of the call, as `Run.failed` does. False: the run has ended."""
     @property
     def open(self) -> bool:
         """True if the call waits for its response."""
     def close(self) -> None:
-        """Reports that no response comes. A call that is open has failed."""
+        """Reports that no response comes. A call that is open has failed, and may have been billed."""
     def __enter__(self) -> Self: ...
     def __exit__(
         self,
