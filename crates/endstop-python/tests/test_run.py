@@ -532,3 +532,32 @@ def test_unknown_limit_lists_those_of_a_run() -> None:
     # A limit of another engine has its own message.
     with pytest.raises(endstop.ConfigError, match="has no effect"):
         Run(limits={"verify_rounds": 3})  # type: ignore[typeddict-unknown-key]
+
+
+def test_result_of_an_unknown_call_is_an_error() -> None:
+    with Run() as run:
+        run.go()
+        turn = run.turn(calls("a", "b"))
+        for wrong in ("look", "c", "", endstop.Call("c", "look", "{}")):
+            with pytest.raises(
+                endstop.ConfigError, match="no response of this run has asked for it"
+            ):
+                run.result(wrong, "x")
+        assert run.result(turn.calls[0], "x")
+        # A second result is ignored, as some frameworks report one again.
+        assert run.result("a", "y")
+        assert run.result("b", "x")
+        run.go()
+        held = run.turn(endstop.response(finish="length", calls=[("d", "look", "{}")])).held_back
+        assert run.result(held[0], "x")
+    # After the end, no call is open, and every call of a run returns False.
+    assert not run.result("c", "x")
+
+
+def test_result_of_a_parked_run_may_be_of_an_earlier_call() -> None:
+    run = Run()
+    run.go()
+    run.turn(calls("a", "b"))
+    run.result("a", "x")
+    with Run.resume(run.park()) as again:
+        assert again.result("a", "x") and again.result("b", "x")

@@ -56,7 +56,7 @@ def _log(logging: Any, outcome: Outcome, known: dict[str, str | int | float | bo
     is_failure = not outcome.is_success and outcome.termination not in WANTED
     logger.log(
         logging.WARNING if is_failure else logging.INFO,
-        "run ended: %s (%s), %d turns, $%.4f%s",
+        "run ended: %s (%s), %d turns, $%.6f%s",
         outcome.termination,
         outcome.category,
         outcome.turns,
