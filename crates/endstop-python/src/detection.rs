@@ -1,12 +1,11 @@
 //! Detection of why a model's turn ended, from one response.
 
-use crate::body::{Body, DETACH_FROM, read_headers};
+use crate::body::{Body, DETACH_FROM};
 use crate::call::Call;
 use crate::errors::{Exception, error};
 use crate::exit::enter;
 use crate::json;
 use crate::members::{Enumeration, member};
-use crate::run_input::Response;
 use crate::signal::{ModelError, Signal};
 use crate::usage::Usage;
 use endstop_core::{ModelTurn, Part, TerminationSignal, ToolCall};
@@ -208,42 +207,6 @@ impl Detection {
 #[pyfunction]
 pub(crate) fn api_of(method: &str, path: &str) -> Option<&'static str> {
     Some(endstop_wire::route::recognise(method, path).format()?.as_str())
-}
-
-/// Detects why a model's turn ended.
-///
-/// `response` is the body as bytes or text, a dict, an object of an SDK, a stream or the list of its
-/// chunks, or the response of an HTTP client. A stream is read to its end; one of asyncio is read by its
-/// program, and passed as a list. `api` names the format, for example `openai-chat`; if
-/// it is missing, the format is recognised. `request` is the request that was sent, as bytes or a
-/// dict; it tells a cut at the output cap and a stop string from other ends.
-///
-/// Raises FormatError if the format is not recognised, or ambiguous, or if this is only a part of a
-/// response, for example a choice or a message.
-///
-/// >>> endstop.detect(b'{"choices":[{"message":{"content":"Hi"},"finish_reason":"length"}]}').reason
-/// <SignalReason.TOKEN_LIMIT_REACHED: 'token_limit_reached'>
-#[pyfunction]
-#[pyo3(signature = (response, *, api = None, status = None, headers = None, request = None))]
-pub(crate) fn detect(
-    py: Python<'_>,
-    response: &Bound<'_, PyAny>,
-    api: Option<&str>,
-    status: Option<u16>,
-    headers: Option<&Bound<'_, PyAny>>,
-    request: Option<&Bound<'_, PyAny>>,
-) -> PyResult<Detection> {
-    let mut body = match Response::of(response)? {
-        Response::Decoded(done) => return Ok(*done),
-        Response::Body(body) => body,
-    };
-    // The argument takes precedence, because a saved body may have lost its status.
-    body.status = status.or(body.status);
-    if let Some(headers) = headers {
-        body.headers = read_headers(headers)?;
-    }
-    let facts = request.map(read_request).transpose()?.unwrap_or_default();
-    decode(py, &body, (api, ""), &facts)
 }
 
 /// Decodes a body. `api` is the format that the caller names, and the format of the run's last

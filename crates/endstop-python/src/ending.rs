@@ -4,7 +4,7 @@ use crate::outcome::Outcome;
 use pyo3::prelude::*;
 
 /// Reports an ending to the logger `endstop` and to the current span of OpenTelemetry, if the program uses
-/// either: without their modules nobody reads a report.
+/// either: without their modules no reader exists.
 pub(crate) fn report(py: Python<'_>, outcome: &Outcome) {
     let reported = || -> PyResult<()> {
         let modules = py.import("sys")?.getattr("modules")?;

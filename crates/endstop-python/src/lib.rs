@@ -28,6 +28,7 @@ mod policy;
 mod price;
 mod python_policy;
 mod redact;
+mod response;
 mod run;
 mod run_files;
 mod run_input;
@@ -56,7 +57,7 @@ mod _endstop {
     #[pymodule_export]
     use crate::decoder::{Delta, StreamDecoder};
     #[pymodule_export]
-    use crate::detection::{Detection, api_of, detect, response};
+    use crate::detection::{Detection, api_of, response};
     #[pymodule_export]
     use crate::limits::{default_limits, limit_names};
     #[pymodule_export]
@@ -69,6 +70,8 @@ mod _endstop {
     use crate::price::{Price, price};
     #[pymodule_export]
     use crate::redact::redact;
+    #[pymodule_export]
+    use crate::response::detect;
     #[pymodule_export]
     use crate::run::{ModelCall, Run};
     #[pymodule_export]

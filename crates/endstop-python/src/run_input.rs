@@ -1,9 +1,8 @@
-//! The input of a run: responses, failures of model calls, and results of tools.
+//! The input of a run: failures of model calls, and results of tools.
 
 use crate::body::Body;
 use crate::call::Call;
-use crate::decoder::StreamDecoder;
-use crate::detection::{Detection, decode};
+use crate::detection::decode;
 use crate::errors::{Exception, error};
 use crate::json;
 use crate::signal::ModelError;
@@ -16,47 +15,6 @@ use pyo3::exceptions::{
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
-
-/// A response in any of the forms that a run takes.
-pub(crate) enum Response<'py> {
-    Decoded(Box<Detection>),
-    Body(Body<'py>),
-}
-
-impl<'py> Response<'py> {
-    /// Reads a response: a detection, a decoder at its end, or whatever `detect` reads.
-    pub(crate) fn of(given: &Bound<'py, PyAny>) -> PyResult<Response<'py>> {
-        if let Ok(detection) = given.cast::<Detection>() {
-            return Ok(Response::Decoded(Box::new(detection.get().clone())));
-        }
-        if let Ok(decoder) = given.cast::<StreamDecoder>() {
-            return decoder
-                .get()
-                .end(given.py(), false)
-                .map(|done| Response::Decoded(Box::new(done)));
-        }
-        Body::of(given).map(Response::Body)
-    }
-
-    /// Decodes the response. `api` is the format that the caller names, and the format of the run's
-    /// last response, which is tried before the format is recognised anew.
-    pub(crate) fn decode(
-        self,
-        py: Python<'py>,
-        (api, last): (Option<&str>, &str),
-        status: Option<u16>,
-        facts: &RequestFacts,
-    ) -> PyResult<Detection> {
-        match self {
-            Response::Decoded(detection) => Ok(*detection),
-            Response::Body(mut body) => {
-                // A run gets what servers send, which may be nothing at all.
-                body.status = status.or(body.status).or(Some(200));
-                decode(py, &body, (api, last), facts)
-            }
-        }
-    }
-}
 
 /// Reads the id of a tool call: a `Call`, or the id itself.
 pub(crate) fn call_id(call: &Bound<'_, PyAny>) -> PyResult<String> {
