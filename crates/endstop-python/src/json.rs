@@ -90,7 +90,17 @@ pub(crate) fn from_python<T: DeserializeOwned>(
     name: &str,
 ) -> PyResult<T> {
     let text = dumps(value)?;
-    from_json(value.py(), &text.to_cow()?, name)
+    let text = text.to_cow()?;
+    from_json(value.py(), &text, name).map_err(|problem| {
+        // Python writes these words, and the message about their place would not name them.
+        match ["NaN", "-Infinity", "Infinity"].iter().find(|word| text.contains(**word)) {
+            Some(word) => {
+                let message = format!("invalid `{name}`: {word} is not a number in JSON");
+                error(value.py(), Exception::Config, message)
+            }
+            None => problem,
+        }
+    })
 }
 
 /// Reads JSON as a value of the kernel; `name` is the argument in the error.

@@ -279,6 +279,11 @@ def test_forgotten_await_is_refused(make: Any) -> None:
             lambda: run.observe(metrics={"a": pending}),
             lambda: run.failed(pending),
             lambda: endstop.Verdict.stop("x", deliverable=pending),
+            lambda: run.spent(pending),
+            lambda: run.call("other").turn(pending),
+            lambda: run.call("other").failed(pending),
+            lambda: run.close(ended="submitted", deliverable=pending),
+            lambda: endstop.Run(variables={"a": pending}),
         ):
             with pytest.raises(TypeError, match="it was not awaited; pass `await …`"):
                 use()

@@ -561,3 +561,16 @@ def test_result_of_a_parked_run_may_be_of_an_earlier_call() -> None:
     run.result("a", "x")
     with Run.resume(run.park()) as again:
         assert again.result("a", "x") and again.result("b", "x")
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_number_that_json_lacks_is_named(value: float) -> None:
+    for use in (
+        lambda: Run(limits={"timeout_ms": value}),
+        lambda: Run(max_budget_usd=value),
+        lambda: Run(variables={"a": [value]}),
+        lambda: Run().observe(metrics={"a": value}),
+        lambda: endstop.Verdict.stop("x", deliverable=value),
+    ):
+        with pytest.raises(endstop.ConfigError, match="(NaN|Infinity) is not a number in JSON"):
+            use()

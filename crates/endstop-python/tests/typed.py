@@ -45,6 +45,11 @@ def limits() -> None:
     endstop.Run(limits={"max_tokens_counts": "some"})  # wrong
     endstop.Run(limit={"max_turns": 2})  # wrong
     endstop.Run(limits=3)  # wrong
+    endstop.Run(max_turns=3, timeout="30s", policy="final_pattern")
+    endstop.Run(max_turn=3)  # wrong
+    endstop.Run(timeout=30)  # wrong
+    endstop.Run.resume("{}", limits={"max_turns": 3}, allow=["max_turns"])
+    endstop.Run.resume("{}", limits={"max_turn": 3})  # wrong
     endstop.Run().set_limits({"max_turns": 5})
     endstop.Run().set_limits({"max_turn": 5})  # wrong
 
@@ -159,6 +164,22 @@ def policies() -> None:
     endstop.Run(policy=one_argument)  # wrong
     endstop.Run(policy=3)  # wrong
     print(endstop.FINAL | 3)  # wrong
+
+
+def calls(run: endstop.Run) -> None:
+    with run.call("researcher") as call:
+        call.ask()
+        call.turn({"choices": []})
+        call.turn(ask())  # wrong
+        call.turn(None)  # wrong
+        call.delta("x", kind="call")
+        call.delta("x", kind="image")  # wrong
+        call.failed("slow", kind="timeout")
+        call.failed("slow", kind="slow")  # wrong
+    run.spent(endstop.detect(b"{}"))
+    run.spent(ask())  # wrong
+    run.close(ended="submitted", deliverable={"a": 1})
+    run.close(ended="stop")  # wrong
 
 
 def outcomes(run: endstop.Run) -> str:
