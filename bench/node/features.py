@@ -35,7 +35,7 @@ SECTIONS = [
     ("openai_agents", "responses", ["@openai/agents", "openai", ZOD]),
     ("openai_agents", "chat", ["@openai/agents@0.11.0", "openai", ZOD]),
     ("langchain", "chat", ["langchain@1", *LANGCHAIN]),
-    ("langchain", "chat", ["langchain@1.1.1", *LANGCHAIN]),
+    ("langchain", "chat", ["langchain@1.2.20", *LANGCHAIN]),
     ("mastra", "chat", ["@mastra/core@1", "@ai-sdk/openai@3", ZOD]),
     ("mastra", "chat", ["@mastra/core@1.0.4", "@ai-sdk/openai@3", ZOD]),
 ]

@@ -1,7 +1,7 @@
 // A scripted model server on 127.0.0.1: OpenAI chat completions and responses, streamed or not.
 //
 // A model's name is that of its script; the n-th request to it gets the n-th step, and the last step
-// repeats. A step: { text, calls: [[name, arguments, id?]], finish, status, hang, reset, refusal }.
+// repeats; a function makes a step of the request. A step: { text, calls: [[name, arguments, id?]], finish, status, hang, reset, refusal }.
 // Each answer has 100 prompt and 50 generated tokens.
 
 import { createServer } from 'node:http';
@@ -23,7 +23,7 @@ export async function serve(scripts) {
       const name = String(body.model);
       const steps = scripts[name] ?? scripts.default ?? [{ text: 'Done.' }];
       const n = (count[name] = (count[name] ?? 0) + 1);
-      const step = steps[Math.min(n, steps.length) - 1];
+      const step = typeof steps === 'function' ? steps(body) : steps[Math.min(n, steps.length) - 1];
       bill.requests += 1;
       bill.bodies.push(body);
       response.on('close', () => { if (!response.writableFinished) bill.aborted += 1; });

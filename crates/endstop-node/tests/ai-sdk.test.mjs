@@ -65,7 +65,7 @@ test('unknown specification names the range', () => {
   assert.throws(() => new Endstop().model(model([{}], 'v9')), (e) => e instanceof VersionError && /v9.*ai >=5 <8/.test(e.message));
   assert.throws(() => new Agents().model({}), (e) => e instanceof VersionError && /@openai\/agents >=/.test(e.message));
   assert.throws(() => new Agents().provider({}), VersionError);
-  assert.throws(() => new LangChain().middleware(undefined), (e) => e instanceof VersionError && /langchain >=1/.test(e.message));
+  assert.throws(() => new LangChain().middleware(undefined), (e) => e instanceof VersionError && /langchain >=1\.2/.test(e.message));
   assert.throws(() => new Endstop({ maxTurn: 3 }), /maxTurns/);
 });
 
@@ -114,6 +114,23 @@ test('other conditions stop the loop as well', async () => {
     assert.equal(outcome.deliverable, ending === 'submitted' ? 'x' : null);
     // No call was asked for and not made.
     assert.equal(outcome.modelCalls, 1);
+  }
+});
+
+test('a complete response without a finish value of its provider is an answer', async () => {
+  for (const [given, ending] of [
+    [{ raw: undefined, unified: 'stop', text: 'Done.' }, 'stop'],
+    [{ raw: null, unified: 'length', text: 'Half' }, 'error_output_truncated'],
+    [{ raw: null, unified: 'other', text: 'Half' }, 'error_during_execution'],
+    [{ raw: null, unified: 'error', text: 'Half' }, 'error_during_execution'],
+    [{ raw: null, unified: 'interrupted', text: 'Half' }, 'error_during_execution'],
+  ]) {
+    const inner = model([]);
+    const { text, ...finishReason } = given;
+    inner.doGenerate = async () => ({ content: [{ type: 'text', text }], finishReason, usage: USAGE, warnings: [] });
+    const endstop = new Endstop();
+    await endstop.during(() => endstop.model(inner).doGenerate(ask)).catch(() => {});
+    assert.equal(endstop.outcome.termination, ending, given.unified);
   }
 });
 

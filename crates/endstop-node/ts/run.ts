@@ -350,7 +350,7 @@ export class Run extends Calls {
 
   /**
    * Adds what a nested run, such as a sub-agent, has spent. Its turns count towards `max_turns`. A
-   * `Detection` is a response of another agent: it has the price of its own model, and is no turn.
+   * `Detection` is a response of another agent: it has the price of its own model, and is not a turn.
    */
   spent(given: SpentFields | Detection): boolean {
     if (given instanceof Detection) return this.continues(this.step((at) => this.native.spentOn(at, nativeOf(given))));
@@ -583,7 +583,7 @@ export class Run extends Calls {
   }
 }
 
-/** Calls a function of the program with the outcome. What it throws is no failure of the run. */
+/** Calls a function of the program with the outcome. The run has not failed if it throws. */
 async function told(onEnd: (outcome: Outcome) => unknown, outcome: Outcome): Promise<void> {
   try {
     await onEnd(outcome);

@@ -155,7 +155,7 @@ class Observer {
     try {
       this.recording.add(detection);
     } catch (problem) {
-      // The function of the recording failed, which is no reason to break the client's stream.
+      // The function of the recording failed, which must not break the client's stream.
       process.emitWarning(problem instanceof Error ? problem : String(problem));
     }
   }

@@ -504,16 +504,19 @@ function describe(
   });
 }
 
-/** Returns the provider's finish value. The SDK has made up `unknown` and `other` if there is none. */
+/** The finish values of the SDK that stand for one of a provider. It makes up `unknown`, `other` and `error`. */
+const FINISHES: Record<string, string> = { stop: 'stop', length: 'length', 'content-filter': 'content_filter', 'tool-calls': 'tool_calls' };
+
+/** Returns the provider's finish value; null if there is none. */
 function finishOf(given: unknown): string | null {
   if (typeof given === 'object' && given !== null) {
-    const { raw, unified } = given as { raw?: string | null; unified?: string };
-    // A refusal has the value of an answer on the wire, and the SDK knows better.
-    return unified === 'content-filter' ? 'content_filter' : (raw ?? null);
+    const { raw, unified = '' } = given as { raw?: string | null; unified?: string };
+    // A refusal has the value of an answer on the wire, and the SDK knows better. A complete response of
+    // OpenAI's Responses has none.
+    return unified === 'content-filter' ? 'content_filter' : (raw ?? FINISHES[unified] ?? null);
   }
-  const known: Record<string, string> = { 'content-filter': 'content_filter', 'tool-calls': 'tool_calls' };
   const value = String(given ?? 'unknown');
-  return value === 'unknown' ? null : (known[value] ?? value);
+  return FINISHES[value] ?? (value === 'unknown' ? null : value);
 }
 
 /** Returns the finish of an answer, in the form of the SDK's version. */

@@ -28,7 +28,7 @@ import type { Outcome } from '../outcome.js';
 import type { Declared } from '../run.js';
 import { type Ending, type Fed, type Loop, type Result, Scope } from './base.js';
 
-const RANGE = 'langchain >=1 <2';
+const RANGE = 'langchain >=1.2.20 <2';
 
 /** What this adapter uses of LangChain's messages. */
 interface Message {
