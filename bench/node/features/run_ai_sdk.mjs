@@ -107,6 +107,7 @@ const scenarios = [
   { name: 'route: approval', expect: 'parked', run: async (e) => { const parts = await partsOf(await route(e, 'danger', { tools: danger })); must(parts.some((part) => part.data?.isParked), 'the data part'); }, only: 6 },
   { name: 'route: text', expect: 'stop', run: async (e) => (await e.during(() => stream(e, 'once').toTextStreamResponse())).text() },
   { name: 'route: hooks alone', expect: 'stop', run: async (e) => stream(e, 'once').toTextStreamResponse().text() },
+  { name: 'one agent, many requests', expect: 'stop', only: 6, run: async (e) => { const agent = new ai.ToolLoopAgent({ model: e.model(plain('text')), tools, ...e.hooks() }); const once = () => e.during(() => agent.generate({ prompt })); await once(); must(e.outcome.modelCalls === 1, 'a run of its own'); } },
   { name: 'http: stream', expect: 'stop', run: async (e) => { const parts = await served(http(e, 'once')); must(parts.at(-2).data.termination === 'stop', 'the data part'); } },
   { name: 'http: client leaves', expect: 'cancelled', isOpen: true, run: async (e) => served(http(e, 'hang'), true) },
   { name: 'express', expect: 'stop', run: async (e) => { const { default: express } = await import('express'); const app = express(); app.post('/', http(e, 'once')); const parts = await served(app); must(parts.at(-2).data.termination === 'stop', 'the data part'); } },

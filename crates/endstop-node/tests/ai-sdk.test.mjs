@@ -162,6 +162,41 @@ test('one object serves requests at the same time, and each has its outcome', as
   assert.equal(ended.length, 5);
 });
 
+test('hooks of an agent that is built once serve all of its requests', async () => {
+  const ended = [];
+  const endstop = new Endstop({ maxTurns: 2, onEnd: (outcome) => ended.push(outcome.termination) });
+  const calling = model([{ raw: 'tool_calls', calls: [CALL] }]);
+  const wrapped = endstop.model(calling);
+  const hooks = endstop.hooks();
+  assert.ok(!('abortSignal' in hooks));
+  const request = (settings) => endstop.during(async () => {
+    const steps = [];
+    for (;;) {
+      const { content } = await wrapped.doGenerate(ask);
+      const result = { type: 'tool-result', toolCallId: 'c1', output: Math.random() };
+      steps.push({ content: [...content, result] });
+      await hooks.onStepFinish(steps.at(-1));
+      if (await hooks.stopWhen({ steps })) break;
+    }
+    await hooks.onFinish({});
+    return { steps };
+  }, settings);
+  for (let n = 0; n < 3; n++) await request();
+  await assert.rejects(request({ signal: AbortSignal.abort() }));
+  await request();
+  assert.deepEqual(ended, [...Array(3).fill('error_max_turns'), 'cancelled', 'error_max_turns']);
+  assert.equal(calling.turns(), 8);
+});
+
+test('the deadline reaches a model call without the hooks', { timeout: 60_000 }, async () => {
+  for (const abortSignal of [undefined, new AbortController().signal]) {
+    const endstop = new Endstop({ timeout: '50ms' });
+    const late = { ...model([]), doGenerate: ({ abortSignal: given }) => new Promise((_, reject) => given.addEventListener('abort', () => reject(given.reason))) };
+    const call = () => endstop.model(late).doGenerate({ prompt: [], abortSignal });
+    await assert.rejects(endstop.during(call), (e) => e instanceof EndstopStopped && e.outcome.termination === 'error_timeout');
+  }
+});
+
 test('an object without during serves one request, and names the fix for another', async () => {
   const ended = [];
   const endstop = new Endstop({ onEnd: (outcome) => ended.push(outcome.termination) });

@@ -77,15 +77,14 @@ export interface Hooks {
   readonly onFinish: (event: any) => Promise<void>;
   readonly onError: (event: any) => Promise<any>;
   readonly onAbort: (event: any) => Promise<void>;
-  readonly abortSignal: AbortSignal;
+  readonly abortSignal?: AbortSignal;
 }
 
 /** What the adapter remembers of a loop. */
 interface Notes {
   /** The steps so far. */
   steps?: readonly Step[];
-  /** The other conditions, and the ending that the one that fired stands for. */
-  conditions?: readonly Condition[];
+  /** The ending that the condition that fired stands for. */
   fired?: Ending;
   /** The settings of the last model call. */
   params?: { readonly toolChoice?: { type: string }; readonly responseFormat?: { type: string } };
@@ -101,16 +100,19 @@ interface Notes {
 export class Endstop extends Scope {
   readonly hint: string = 'give the SDK `model: endstop.model(…)`, a model of a provider and not its name';
 
+  /** The program's other conditions. */
+  #conditions: readonly Condition[] = [];
+
   /** Returns the model under the run: it reports the true finish, and runs no cut call. */
   model<M extends object>(model: M): M {
     const inner = this.#checked(model);
     return new Proxy(model, {
       get: (target, name) => {
         if (name === 'doGenerate') {
-          return (params: any) => this.#generate(params, () => inner.doGenerate(params));
+          return (params: any) => this.#generate(params, (given) => inner.doGenerate(given));
         }
         if (name === 'doStream') {
-          return (params: any) => this.#stream(params, () => inner.doStream(params));
+          return (params: any) => this.#stream(params, (given) => inner.doStream(given));
         }
         const value: unknown = Reflect.get(target, name, target);
         return typeof value === 'function' ? value.bind(target) : value;
@@ -151,11 +153,13 @@ export class Endstop extends Scope {
    * because one of each replaces the other: `hooks({ stopWhen: stepCountIs(5), onFinish })`.
    */
   hooks(own: HookOptions = {}): Hooks {
-    const loop = this.loop;
     const conditions = own.stopWhen === undefined ? [] : [own.stopWhen].flat();
-    // Outside of `during` the loop ends by these.
-    const over = (): void => {
-      if (!loop.isInside) loop.returned(() => this.endingOf(loop, undefined));
+    const { isInside, signal } = this.loop;
+    // An agent is built once and has these for all of its requests, so they ask for the loop when they are
+    // called. Outside of `during` the loop ends by them.
+    const outside = (end: (loop: Loop) => unknown): void => {
+      const { loop } = this;
+      if (!loop.isInside) end(loop);
     };
     return {
       stopWhen: this.stopWhen(...conditions),
@@ -164,25 +168,26 @@ export class Endstop extends Scope {
         await own.onStepFinish?.(step);
       },
       onFinish: async (event) => {
-        over();
+        outside((loop) => loop.returned(() => this.endingOf(loop, undefined)));
         await own.onFinish?.(event);
       },
       onError: async (event) => {
-        if (!loop.isInside) loop.threw(event?.error, (one) => this.endingAfter(one));
+        outside((loop) => loop.threw(event?.error, (one) => this.endingAfter(one)));
         if (own.onError !== undefined) return own.onError(event);
         console.error(event?.error);
       },
       onAbort: async (event) => {
-        if (!loop.isInside) loop.left();
+        outside((loop) => loop.left());
         await own.onAbort?.(event);
       },
-      abortSignal: loop.signal,
+      // The signal of one request; the model's calls have it in any case.
+      ...(isInside ? { abortSignal: signal } : {}),
     };
   }
 
   /** Returns a condition that stops the loop if the next model call is refused, or another condition holds. */
   stopWhen(...others: Condition[]): Condition {
-    (this.loop.notes as Notes).conditions = others;
+    this.#conditions = others;
     return async (options: { steps: readonly Step[] }) => {
       const loop = this.loop;
       const last = options.steps.at(-1);
@@ -215,11 +220,11 @@ export class Endstop extends Scope {
     });
   }
 
-  async #generate(params: any, call: () => PromiseLike<any>): Promise<any> {
+  async #generate(params: any, call: (params: any) => PromiseLike<any>): Promise<any> {
     const attempt = this.#begin(params, false);
     let generated: Generated;
     try {
-      generated = (await attempt.within(call)) as Generated;
+      generated = (await attempt.within(() => call(withSignal(params, attempt.loop.signal)))) as Generated;
     } catch (problem) {
       throw attempt.failed(problem);
     }
@@ -232,10 +237,10 @@ export class Endstop extends Scope {
     return isCall ? { ...generated, content: whole, finishReason: natural(generated.finishReason) } : generated;
   }
 
-  async #stream(params: any, call: () => PromiseLike<any>): Promise<any> {
+  async #stream(params: any, call: (params: any) => PromiseLike<any>): Promise<any> {
     const attempt = this.#begin(params, true);
     try {
-      const result = await attempt.within(call);
+      const result = await attempt.within(() => call(withSignal(params, attempt.loop.signal)));
       return { ...result, stream: this.#watch(attempt, result.stream as ReadableStream<Part>) };
     } catch (problem) {
       throw attempt.failed(problem);
@@ -332,7 +337,7 @@ export class Endstop extends Scope {
     if (loop.run.ending !== null) return null;
     const { waiting } = loop;
     if (waiting.length === 0 || steps.length === 0) return notes.fired ?? stoppedBy(steps.length);
-    const fired = notes.fired ?? firedOf(notes.conditions ?? [], steps);
+    const fired = notes.fired ?? firedOf(this.#conditions, steps);
     if (fired !== null) return fired;
     // A call without a result: of a tool of the client, or of one that is the answer.
     const open = toolCalls.find((call) => waiting.includes(call['toolCallId']));
@@ -468,6 +473,14 @@ function meaning(condition: Condition, read: Set<string>, steps: readonly Step[]
   if (!isCall) return { ended: 'error_halted', detail: `stopWhen: ${condition.name || 'a condition of the program'} ended the loop` };
   const result = content.find((part) => part.type === 'tool-result' && part['toolCallId'] === called['toolCallId']);
   return submitted(called['toolName'], result?.['output'] ?? called['input']);
+}
+
+/** Returns the parameters of a model call with the signal of the run, next to that of the program. */
+function withSignal(params: { abortSignal?: AbortSignal }, own: AbortSignal): object {
+  const { abortSignal } = params;
+  if (abortSignal === undefined || abortSignal === own) return { ...params, abortSignal: own };
+  // Node 18 cannot join signals.
+  return typeof AbortSignal.any === 'function' ? { ...params, abortSignal: AbortSignal.any([abortSignal, own]) } : params;
 }
 
 /** Describes a response by the model's own fields. */
