@@ -84,7 +84,7 @@ export async function main({ framework, Endstop, scenarios, scripts = {} }) {
     let left = null;
     let value;
     try {
-      value = await run(endstop, server);
+      value = await soon(run(endstop, server));
     } catch (problem) {
       left = problem;
     }
@@ -108,11 +108,18 @@ export async function main({ framework, Endstop, scenarios, scripts = {} }) {
     const first = new Endstop({ price: PRICE, ...settings });
     const second = await run(first, server);
     const resumed = new Endstop({ resume: first.parked, onEnd: (outcome) => seen.push(outcome) });
-    await resumed.during(() => again(resumed, second)).catch((problem) => { left = problem; });
+    await soon(resumed.during(() => again(resumed, second))).catch((problem) => { left = problem; });
     print(rowOf(resumed), { ...more, scenario: `${name}, continued` });
   }
   server.close();
   process.exit(0);
+}
+
+/** Waits for a scenario, and fails if it lasts too long. */
+function soon(promise) {
+  let timer;
+  const late = new Promise((_, reject) => { timer = setTimeout(() => reject(new RangeError('the scenario lasts too long')), 20_000); });
+  return Promise.race([promise, late]).finally(() => clearTimeout(timer));
 }
 
 function rowOf(endstop) {

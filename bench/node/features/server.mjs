@@ -64,8 +64,9 @@ function answer(url, body, step, n, response) {
   const events = made.events.map((event) => `${event.type === undefined ? '' : `event: ${event.type}\n`}data: ${JSON.stringify(event)}\n\n`);
   if (made.done) events.push('data: [DONE]\n\n');
   if (!hang) return response.end(events.join(''));
-  // The beginning, and then nothing: the client must give up.
-  response.write(events.slice(0, 3).join(''));
+  // The first words, and then nothing: the client must give up.
+  const first = made.events.findIndex((event) => event.type === 'response.output_text.delta');
+  response.write(events.slice(0, Math.max(3, first + 2)).join(''));
 }
 
 function chat(body, step, calls, finish, n) {

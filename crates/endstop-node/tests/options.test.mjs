@@ -94,6 +94,21 @@ test('an unknown option names the nearest', () => {
   refused([[() => new Run({ verifyRounds: 3 }), /verifyRounds/], [() => new Run({ limits: { verifyRounds: 3 } }), /has no effect/]]);
 });
 
+test('options of the adapters are checked, too', async () => {
+  refused([
+    [() => new Endstop({ allow: ['maxTurns'] }), /give its text as `resume`/],
+    [() => new Endstop({ resume: 3 }), /invalid parked run 3/],
+    [() => new Endstop({ onEnd: 3 }), /`onEnd` 3: expected a function/],
+    [() => new Endstop().hooks(() => true), /\{ stopWhen: condition \}/],
+    [() => new Endstop().hooks({ stopwhen: () => true }), /did you mean.*stopWhen/],
+    [() => new Endstop().hooks({ stopWhen: 3 }), /`stopWhen` 3/],
+    [() => new Endstop().hooks({ stopWhen: [() => true, 3] }), /`stopWhen` 3/],
+    [() => new Endstop().hooks({ onFinish: 'x' }), /`onFinish` "x"/],
+  ]);
+  const endstop = new Endstop();
+  for (const settings of [{ maxTurn: 3 }, { timeout: 3 }, { maxTurns: NaN }]) await assert.rejects(endstop.during(() => 'x', settings), ConfigError);
+});
+
 test('options of another type are errors', () => {
   for (const options of [null, 3, 'x', [], new Map([['maxTurns', 3]]), new Set()]) {
     refused([[() => new Run(options), /expected an object/]]);

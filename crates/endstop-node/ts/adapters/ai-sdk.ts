@@ -22,6 +22,7 @@
 
 import { type Detection, response } from '../detect.js';
 import { ConfigError } from '../errors.js';
+import { type Kinds, readOptions, shown } from '../options.js';
 import type { Outcome } from '../outcome.js';
 import { type Attempt, type Ending, type Loop, requireVersion, type Result, Scope } from './base.js';
 
@@ -69,6 +70,8 @@ export interface HookOptions {
   readonly onError?: ((event: any) => unknown) | undefined;
   readonly onAbort?: ((event: any) => unknown) | undefined;
 }
+
+const HOOKS: Kinds<HookOptions> = { stopWhen: 'any', onStepFinish: 'function', onFinish: 'function', onError: 'function', onAbort: 'function' };
 
 /** The settings for `generateText`, `streamText` and agents. */
 export interface Hooks {
@@ -153,6 +156,8 @@ export class Endstop extends Scope {
    * because one of each replaces the other: `hooks({ stopWhen: stepCountIs(5), onFinish })`.
    */
   hooks(own: HookOptions = {}): Hooks {
+    if (typeof own === 'function') throw new ConfigError('invalid options of hooks: expected an object, such as { stopWhen: condition }');
+    readOptions('hooks', own, HOOKS);
     const conditions = own.stopWhen === undefined ? [] : [own.stopWhen].flat();
     const { isInside, signal } = this.loop;
     // An agent is built once and has these for all of its requests, so they ask for the loop when they are
@@ -187,6 +192,9 @@ export class Endstop extends Scope {
 
   /** Returns a condition that stops the loop if the next model call is refused, or another condition holds. */
   stopWhen(...others: Condition[]): Condition {
+    for (const other of others) {
+      if (typeof other !== 'function') throw new ConfigError(`invalid \`stopWhen\` ${shown(other)}: expected a condition of the SDK`);
+    }
     this.#conditions = others;
     return async (options: { steps: readonly Step[] }) => {
       const loop = this.loop;

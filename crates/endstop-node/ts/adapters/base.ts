@@ -61,6 +61,9 @@ export class Loop {
     readonly outer: Loop | null,
   ) {
     const { resume, allow, ...options } = settings;
+    if (resume === undefined && allow !== undefined) {
+      throw new ConfigError('option `allow`: names the limits of a parked run that may be looser; give its text as `resume`, too');
+    }
     this.run = resume === undefined ? new Run(options) : Run.resume(resume, resumed(options, allow));
     const spend = (detection: Detection): void => {
       this.#rest.take();
