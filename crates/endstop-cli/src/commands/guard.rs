@@ -524,6 +524,8 @@ fn last_line(done: &Done) -> Value {
         (line.as_object_mut(), serde_json::to_value(outcome))
     {
         line.extend(fields);
+        // The outcome does not have titles and the like, which are neither of the first conversation nor turns.
+        line.insert("model_calls".to_owned(), json!(counts.calls));
         line.insert(
             "agent".to_owned(),
             json!({

@@ -555,6 +555,14 @@ fn requests_that_no_limit_counts_are_no_calls() {
     let agent = &outcome["agent"];
     assert_eq!((&agent["calls"], &agent["other_requests"]), (&json!(1), &json!(0)), "{done:#?}");
     done.exits(20);
+    // They are the work of a program that needs no answer in text.
+    for options in [&[][..], &["--max-budget-usd", "1", "--price", "in=1,out=1"]] {
+        let done = Started::new(guarded(&cli, &server, options, PROBES), "").finish();
+        let outcome = self::outcome(&done);
+        assert_eq!(outcome["termination"], "stop", "{done:#?}");
+        assert_eq!(outcome["decided_by"]["name"], "closed", "{done:#?}");
+        done.exits(0);
+    }
 }
 
 #[test]

@@ -57,6 +57,10 @@ pub(super) fn conclude(
     let cache = context.ledger.cache_use(one_price);
     let decided_by = with_unpriced(ending.decided_by, &context);
     let (cost_upper, tokens_upper) = (context.ledger.cost_upper(), context.ledger.tokens_upper());
+    // What others spent for a guest is known when they report it, and has no quote.
+    let is_guest = context.settings.guest.is_some();
+    let overrun = context.ledger.overrun;
+    let beyond = context.ledger.beyond_ceiling();
     Outcome {
         termination,
         decided_by,
@@ -74,7 +78,7 @@ pub(super) fn conclude(
         cost_upper,
         cost_unknown: context.ledger.cost_unknown,
         tokens_upper,
-        overrun: context.ledger.overrun,
+        overrun: if is_guest { overrun.max(beyond) } else { overrun },
         duration: context.now,
         suspended: context.suspended,
         turns: context.counts.turns,

@@ -425,6 +425,11 @@ impl Ledger {
         self.add_unreported(unreported, None);
     }
 
+    /// The spending above the ceiling.
+    pub(crate) fn beyond_ceiling(&self) -> NanoUsd {
+        self.max_usd.map_or(NanoUsd::ZERO, |max| self.spent.saturating_sub(max))
+    }
+
     /// Adds unreported usage, of which at most `more_output` tokens were generated.
     fn add_unreported(&mut self, more: Unreported, more_output: Option<u64>) {
         let output = more.tokens.unwrap_or_default().min(more_output.unwrap_or(u64::MAX));

@@ -150,7 +150,7 @@ outcome! {
     /// Number of turns, that is, of responses that were appended to the conversation.
     #[serde(default)]
     pub turns: u32,
-    /// Number of attempts at model calls.
+    /// Number of attempts at model calls, with those of nested runs that report them.
     #[serde(default)]
     pub model_calls: u32,
     /// Number of tool calls that were answered.
@@ -184,7 +184,8 @@ outcome! {
     /// Upper bound on the tokens of all attempts; `None`: no bound is known.
     pub tokens_upper: Option<u64>,
     /// Amount that the provider billed beyond the worst case computed before each call or, for a
-    /// guest's call without a lowered cap, beyond what was left below the ceiling.
+    /// guest's call without a lowered cap, beyond what was left below the ceiling. For a guest, at least what
+    /// it and others spent above its ceiling.
     #[serde(rename = "overrun_usd", with = "usd", default)]
     pub overrun: NanoUsd,
     /// Time from start to end.

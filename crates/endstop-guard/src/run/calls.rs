@@ -7,6 +7,7 @@ use crate::exchange::{Placed, steady};
 use crate::proxy::{AbortToken, RequestHead, Stop};
 use endstop::budget::Amount;
 use endstop_core::guest::Spending;
+use endstop_core::usage::Unreported;
 use endstop_core::{GuestCall, ModelError, ModelTurn, ToolReport, ToolStatus, TurnDelta};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -40,6 +41,7 @@ impl Guarded {
         if self.outcome.is_some() {
             return Admitted::Ended;
         }
+        let is_open_ended = facts.is_metered && call.output_cap.is_none();
         let number = self.next_exchange;
         self.next_exchange += 1;
         let conversation = Place::Thread(placed.seat.thread.clone());
@@ -86,6 +88,7 @@ impl Guarded {
                     told: if placed.kind.is_turn() { conversation } else { place.clone() },
                     abort: abort.clone(),
                     facts: Arc::clone(facts),
+                    is_open_ended,
                     started: false,
                     gone: false,
                     finished: false,
@@ -236,6 +239,19 @@ impl Guarded {
             self.rests.remove(&(until, ticket.number));
         }
         let is_metered = exchange.as_ref().is_some_and(|exchange| exchange.facts.is_metered);
+        let is_open_ended = exchange.as_ref().is_some_and(|exchange| exchange.is_open_ended);
+        let is_counted = |turn: &ModelTurn| {
+            turn.usage.input_tokens.is_some() && turn.usage.output_tokens.is_some()
+        };
+        if is_open_ended && response.as_ref().is_ok_and(|turn| !is_counted(turn)) {
+            let unreported = Unreported { cost: None, tokens: None };
+            let unknown = Spending {
+                cost_unknown: true,
+                unreported: Some(unreported),
+                ..Spending::default()
+            };
+            self.books.book(&unknown);
+        }
         let was_left = exchange.is_some_and(|exchange| exchange.gone);
         self.active_at = at;
         let Guarded { threads, books, budget, .. } = self;

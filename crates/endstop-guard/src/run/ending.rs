@@ -8,7 +8,7 @@
 //! ```
 
 use super::call::Place;
-use super::guarded::{Guarded, Rejected};
+use super::guarded::{Counts, Guarded, Rejected};
 use super::settings::Settings;
 use super::thread::{Judged, Last, Step, Thread};
 use crate::proxy::Stop;
@@ -212,8 +212,22 @@ impl Guarded {
         if !end.ok {
             return None;
         }
+        let Counts { metered, others, others_billed, .. } = self.counts;
+        // A ceiling of money or tokens held for metered calls, one of turns for none.
+        let held = if end.needs_calls && !self.settings.has_ceiling() { 0 } else { metered };
+        let passed = if end.needs_calls { 0 } else { others_billed };
+        if !self.counts.has_model_calls() && held + passed > 0 {
+            let evidence =
+                "the program made only calls without an answer in text, such as embeddings";
+            return Some(own(
+                Termination::Stop,
+                Layer::Caller,
+                Decision::Closed,
+                evidence.to_owned(),
+            ));
+        }
         if !self.counts.has_model_calls() {
-            let is_other = self.counts.others > 0 || self.counts.metered > 0;
+            let is_other = others > 0 || metered > 0;
             let what = if is_other { "model call" } else { "call" };
             let (termination, rest) = match end {
                 ProgramEnd { attended: true, .. } => {

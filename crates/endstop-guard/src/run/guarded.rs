@@ -37,6 +37,8 @@ pub(super) struct Exchange {
     pub(super) told: Place,
     pub(super) abort: AbortToken,
     pub(super) facts: Arc<CallFacts>,
+    /// `true` if neither the request nor a cap bounds what the call may cost: images, speech.
+    pub(super) is_open_ended: bool,
     /// `true` once the response has started, so that no other answer can be given.
     pub(super) started: bool,
     /// `true` if the client closed its connection, so that the same request again is a retry.
@@ -72,6 +74,8 @@ pub struct Counts {
     /// POST requests that are no model calls which guard knows, such as embeddings or batches, and
     /// that passed. Their cost is not known.
     pub others: u64,
+    /// Those of them that are known to have a bill, such as embeddings of a run without limits.
+    pub others_billed: u64,
     /// The time of those requests together.
     pub others_time: Duration,
     /// Threads.

@@ -66,7 +66,11 @@ impl Gate {
             _ => {}
         }
         let Some(run) = run.filter(|_| may_cost) else { return self.forward(head, line, None) };
-        run.0.lock().counts.others += 1;
+        {
+            let counts = &mut run.0.lock().counts;
+            counts.others += 1;
+            counts.others_billed += u64::from(line.costs_posted);
+        }
         let began = run.0.now();
         self.forward_to(head, line, || Box::new(Timed { run, began }))
     }

@@ -9,7 +9,7 @@ use endstop_guard::exchange::RunName;
 use endstop_guard::proxy::{
     Decision, Gatekeeper as _, RequestBody, RequestHead, Upstream, UpstreamMap,
 };
-use endstop_guard::run::{Gate, OtherCalls, Settings, warn_if_quiet};
+use endstop_guard::run::{Gate, OtherCalls, ProgramEnd, Settings, warn_if_quiet};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
@@ -252,6 +252,87 @@ fn strict_ceiling_refuses_media() {
         assert!(status == 400 && body.expect("a body").contains("an image or a file"));
         assert_eq!(bills.of("i").calls, 0);
         assert_eq!(call(guard.address, &title("i")).await.0, 200);
+    });
+}
+
+/// The outcome of a program without tools has its calls, and what it spent above its ceiling.
+#[test]
+fn outcome_of_a_program_without_tools_is_complete() {
+    run(async {
+        let limits = Limits { max_budget_usd: Some(0.0005), ..Limits::default() };
+        let (guard, bills) = guard(limited(limits), always(Manner::Answer)).await;
+        for _ in 0..5 {
+            call(guard.address, &title("n")).await.1.expect("an answer");
+        }
+        let outcome = guard.run("n").expect("a run").outcome().expect("an end");
+        let bill = bills.of("n");
+        assert_eq!(outcome.termination, Termination::ErrorMaxBudgetUsd);
+        assert!(bill.calls > 0 && bill.usd > 0.0005, "{bill:?}");
+        assert_eq!(u64::from(outcome.model_calls), bill.calls);
+        assert!(
+            (outcome.overrun.to_usd() - (bill.usd - 0.0005)).abs() < 1e-9,
+            "{outcome:?} {bill:?}"
+        );
+        // Below a ceiling there is no overrun.
+        let limits = Limits { max_budget_usd: Some(5.0), ..Limits::default() };
+        let (guard, _) = self::guard(limited(limits), always(Manner::Answer)).await;
+        assert_eq!(call(guard.address, &title("n")).await.0, 200);
+        let run = guard.run("n").expect("a run");
+        run.idle().await;
+        let outcome = run.close(true, "");
+        assert_eq!((outcome.model_calls, outcome.overrun), (1, NanoUsd::ZERO));
+    });
+}
+
+#[test]
+fn cost_of_images_without_usage_has_no_bound() {
+    run(async {
+        let limits = Limits { max_turns: Some(9), ..Limits::none() };
+        for (path, is_bounded) in [
+            ("images/generations", false),
+            ("audio/speech", false),
+            ("embeddings", true),
+            ("rerank", true),
+        ] {
+            let (guard, _) = guard(limited(limits.clone()), always(Manner::NoUsage)).await;
+            assert_eq!(call(guard.address, &plain("i", path)).await.0, 200);
+            let run = guard.run("i").expect("a run");
+            run.idle().await;
+            let outcome = run.close(true, "");
+            assert!(outcome.cost_unknown, "{path}");
+            assert_eq!(outcome.cost_upper.is_some(), is_bounded, "{path} {outcome:?}");
+        }
+        let (guard, _) = guard(limited(limits.clone()), always(Manner::Answer)).await;
+        assert_eq!(call(guard.address, &plain("i", "images/generations")).await.0, 200);
+        let run = guard.run("i").expect("a run");
+        run.idle().await;
+        assert!(!run.close(true, "").cost_unknown);
+    });
+}
+
+/// A program that only makes embeddings has done its work if it says so.
+#[test]
+fn program_with_embeddings_alone_can_succeed() {
+    run(async {
+        let dollars = Limits { max_budget_usd: Some(5.0), ..Limits::none() };
+        let turns = Limits { max_turns: Some(5), ..Limits::none() };
+        let end =
+            |ok: bool, needs_calls: bool| ProgramEnd { needs_calls, ..ProgramEnd::new(ok, "") };
+        for (limits, path, end, expected) in [
+            (turns.clone(), "images/generations", end(true, false), Termination::Stop),
+            (dollars.clone(), "embeddings", end(true, true), Termination::Stop),
+            (turns.clone(), "embeddings", end(true, false), Termination::Stop),
+            // A limit on turns holds for model calls, which may have gone elsewhere.
+            (turns, "embeddings", end(true, true), Termination::ErrorNoProgress),
+            (dollars, "embeddings", end(false, true), Termination::ErrorDuringExecution),
+        ] {
+            let (guard, _) = guard(limited(limits), always(Manner::Answer)).await;
+            assert_eq!(call(guard.address, &plain("e", path)).await.0, 200);
+            let run = guard.run("e").expect("a run");
+            run.idle().await;
+            let outcome = run.program_ended(&end);
+            assert_eq!(outcome.termination, expected, "{path} {end:?}");
+        }
     });
 }
 
