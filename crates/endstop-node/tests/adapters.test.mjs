@@ -89,7 +89,10 @@ test('agents: a response of another agent is not taken for the call', async () =
 test('agents: a stream that is left is cancelled, and one that is not read is refused', async () => {
   const left = new Agents();
   const words = { getResponse: async () => {}, async *getStreamedResponse() { yield { type: 'a' }; yield { type: 'b' }; } };
-  await left.during(async () => { for await (const _ of left.model(words).getStreamedResponse({ input: [] })) break; });
+  await left.during(async () => {
+    for await (const _ of left.model(words).getStreamedResponse({ input: [] })) break;
+    assert.equal(left.run.running, false);
+  });
   assert.equal(left.outcome.termination, 'cancelled');
   const unread = new Agents();
   const result = { newItems: [], toStream: () => {}, completed: new Promise(() => {}) };
@@ -145,6 +148,16 @@ test('langchain: what the graph did decides about the ending', async () => {
     assert.equal(endstop.parked !== null, ending === null);
     if (ending !== null) assert.deepEqual(endstop.outcome.deliverable, deliverable);
   }
+});
+
+test('langchain: a cut answer leaves during, after the end of the graph', async () => {
+  const endstop = new LangChain();
+  const half = ai({ text: 'Half', tool_calls: [{ id: 'c1', name: 'echo', args: {} }], response_metadata: { finish_reason: 'length' } });
+  let state;
+  const stopped = endstop.during(graph(endstop, [half, ai({ text: 'Never.' })], { end: (given) => { state = given; } }));
+  await assert.rejects(stopped, (e) => e instanceof EndstopStopped && e.outcome.termination === 'error_output_truncated');
+  // The provider accepts a history whose calls are answered.
+  assert.deepEqual(state.messages.map((one) => one.content ?? one.text), ['Half', `Not run: ${endstop.outcome}.`]);
 });
 
 test('langchain: an agent that is built once serves every request, inside of during only', async () => {

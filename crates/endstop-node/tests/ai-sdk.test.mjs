@@ -216,7 +216,45 @@ test('what the program aborts is cancelled', async () => {
     const given = { prompt: [], abortSignal: controller.signal };
     await assert.rejects(endstop.during(() => endstop.model(inner).doGenerate(given)), (e) => e === controller.signal.reason);
     assert.equal(endstop.outcome.termination, 'cancelled');
+    // The signal of the settings, with the exception of a client that listens to it.
+    const own = new AbortController();
+    const settled = new Endstop({ signal: own.signal });
+    const listens = { ...model([]), doGenerate: async () => { own.abort(reason); throw own.signal.reason; } };
+    await assert.rejects(settled.during(() => settled.model(listens).doGenerate(ask)), (e) => e === own.signal.reason);
+    assert.equal(settled.outcome.termination, 'cancelled');
   }
+});
+
+test('a refused response is an error part and no abort', async () => {
+  const endstop = new Endstop();
+  await assert.rejects(endstop.during(async () => {
+    const { abortSignal } = endstop.hooks();
+    const parts = await partsOf(endstop.model(model([{ raw: 'length', text: 'Half' }])));
+    assert.deepEqual([parts.at(-1).type, abortSignal.aborted, endstop.run.signal.aborted], ['error', false, true]);
+  }), EndstopStopped);
+});
+
+test('a stream that is left unread is cancelled', async () => {
+  const endstop = new Endstop({ onEnd: (outcome) => assert.equal(outcome.termination, 'cancelled') });
+  await endstop.during(async () => {
+    const reader = (await endstop.model(model([{ text: 'Done.' }])).doStream(ask)).stream.getReader();
+    await reader.read();
+  });
+  assert.equal(endstop.outcome.termination, 'cancelled');
+});
+
+test('a sub-agent under the run keeps the calls of the agent around it', async () => {
+  const endstop = new Endstop();
+  const wrapped = endstop.model(model([{ raw: 'tool_calls', calls: [CALL] }, { text: 'Sub.' }, { text: 'Done.' }]));
+  await endstop.during(async () => {
+    await wrapped.doGenerate(ask);
+    await wrapped.doGenerate(ask);
+    const output = { type: 'text', value: 'echoed' };
+    await wrapped.doGenerate({ prompt: [{ role: 'assistant', content: [CALL] }, { role: 'tool', content: [{ type: 'tool-result', toolCallId: 'c1', output }] }] });
+  });
+  const { termination, turns, toolCalls, messages } = endstop.outcome;
+  assert.deepEqual([termination, turns, toolCalls], ['stop', 3, 1]);
+  assert.match(JSON.stringify(messages), /echoed/);
 });
 
 test('a returned stream ends the run, and a reader that leaves cancels it', async () => {
