@@ -26,6 +26,11 @@ const waiting = async (e) => {
   const result = await e.during(() => mastra.getAgent('a').generate('Go.', e.hooks()));
   return { mastra, runId: result.runId, toolCallId: result.suspendPayload?.toolCallId };
 };
+const approved = async (e) => {
+  const { mastra, runId, toolCallId } = await waiting(e);
+  const one = mastra.getAgent('a');
+  await e.during(() => one.approveToolCallGenerate({ runId, toolCallId, ...e.hooks() }), { resume: e.parked });
+};
 
 const scenarios = [
   { name: 'answer', expect: 'stop', run: during('text') },
@@ -38,6 +43,7 @@ const scenarios = [
   { name: 'turns', expect: 'error_max_turns', settings: { maxTurns: 3 }, run: during('loop') },
   { name: 'budget', expect: 'error_max_budget_usd', settings: { maxBudgetUsd: 0.002 }, run: during('loop') },
   { name: 'approval', expect: 'parked', run: waiting },
+  { name: 'approval, continued', expect: 'stop', run: approved },
   { name: 'cut answer', expect: 'error_output_truncated', run: during('cut') },
   { name: 'cut answer, streamed', expect: 'error_output_truncated', run: (e) => e.during(() => read(e, 'cut')) },
   { name: 'cut call', expect: 'error_output_truncated', run: during('cutcall') },
