@@ -167,7 +167,9 @@ test('langchain: an agent that is built once serves every request, inside of dur
   for (let n = 0; n < 2; n++) await endstop.during(agent);
   await Promise.all([1, 2, 3].map(() => endstop.during(agent)));
   assert.deepEqual(ended.map((one) => [one.termination, one.modelCalls]), Array(5).fill(['stop', 2]));
+  const running = endstop.during(async () => { await new Promise(setImmediate); return agent(); });
   await assert.rejects(agent(), (e) => e instanceof ConfigError && /inside of endstop\.during/.test(e.message));
+  await running;
 });
 
 test('langchain: a structured answer that is never valid reaches the limit', async () => {

@@ -153,7 +153,10 @@ test('one object serves requests at the same time, and each has its outcome', as
     return content[0].text;
   }, { signal });
   const gone = AbortSignal.abort();
-  const results = await Promise.allSettled([ask(), ask(), ask(gone), ask()]);
+  const running = [ask(), ask(), ask(gone), ask()];
+  // Outside of them, nothing says which one is meant.
+  assert.throws(() => endstop.outcome, (e) => e instanceof ConfigError && /several runs/.test(e.message));
+  const results = await Promise.allSettled(running);
   assert.deepEqual(results.map((one) => one.status), ['fulfilled', 'fulfilled', 'rejected', 'fulfilled']);
   assert.deepEqual(ended.map((one) => one.termination).sort(), ['cancelled', 'stop', 'stop', 'stop']);
   assert.deepEqual(ended.map((one) => one.modelCalls).sort(), [0, 1, 1, 1]);
@@ -183,7 +186,11 @@ test('hooks of an agent that is built once serve all of its requests', async () 
   }, settings);
   for (let n = 0; n < 3; n++) await request();
   await assert.rejects(request({ signal: AbortSignal.abort() }));
-  await request();
+  // Made outside of a request, while and after others run, they have the signal of none.
+  assert.ok(!('abortSignal' in endstop.hooks()));
+  const running = request();
+  assert.ok(!('abortSignal' in endstop.hooks()));
+  await running;
   assert.deepEqual(ended, [...Array(3).fill('error_max_turns'), 'cancelled', 'error_max_turns']);
   assert.equal(calling.turns(), 8);
 });

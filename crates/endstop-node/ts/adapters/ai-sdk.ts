@@ -159,7 +159,7 @@ export class Endstop extends Scope {
     if (typeof own === 'function') throw new ConfigError('invalid options of hooks: expected an object, such as { stopWhen: condition }');
     readOptions('hooks', own, HOOKS);
     const conditions = own.stopWhen === undefined ? [] : [own.stopWhen].flat();
-    const { isInside, signal } = this.loop;
+    const { current } = this;
     // An agent is built once and has these for all of its requests, so they ask for the loop when they are
     // called. Outside of `during` the loop ends by them.
     const outside = (end: (loop: Loop) => unknown): void => {
@@ -186,7 +186,7 @@ export class Endstop extends Scope {
         await own.onAbort?.(event);
       },
       // The signal of one request; the model's calls have it in any case.
-      ...(isInside ? { abortSignal: signal } : {}),
+      ...(current === null ? {} : { abortSignal: current.signal }),
     };
   }
 

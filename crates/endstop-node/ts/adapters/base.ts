@@ -395,6 +395,8 @@ export abstract class Scope {
   /** The request outside of `during`. */
   readonly #own: Loop;
   #last: Loop;
+  /** The loops inside of `during`. */
+  readonly #active = new Set<Loop>();
 
   constructor(settings: Settings = {}) {
     this.#settings = settings;
@@ -402,12 +404,24 @@ export abstract class Scope {
     this.#last = this.#own;
   }
 
-  /** The request of the asynchronous context or, outside of `during`, the last one. */
-  protected get loop(): Loop {
+  /** The loop of the asynchronous context; null outside of `during`. */
+  protected get current(): Loop | null {
     for (let one = CURRENT.getStore() ?? null; one !== null; one = one.outer) {
       if (one.scope === this) return one;
     }
-    return this.#last;
+    return null;
+  }
+
+  /** The loop of the asynchronous context or, outside of `during`, the last one. */
+  protected get loop(): Loop {
+    const { current } = this;
+    if (current !== null) return current;
+    for (const one of this.#active) if (one.isOver) this.#active.delete(one);
+    if (this.#active.size < 2) return this.#last;
+    throw new ConfigError(
+      'several runs of this Endstop are active, and the call belongs to none of them: make it inside of ' +
+        'endstop.during(() => …); `onEnd` has the outcome of each',
+    );
   }
 
   /** The run of this request or, outside of `during`, of the last one. */
@@ -441,6 +455,7 @@ export abstract class Scope {
   async during<T>(body: () => T | Promise<T>, settings: Settings = {}): Promise<T> {
     const loop = this.#enter(settings);
     loop.isInside = true;
+    if (loop.outer === null) this.#active.add(loop);
     loop.run.arm();
     let value: T;
     try {

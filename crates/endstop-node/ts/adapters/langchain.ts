@@ -87,8 +87,8 @@ export class Endstop extends Scope {
   }
 
   #loop(): Loop {
-    const { loop } = this;
-    if (loop.isInside && !loop.isOver) return loop;
+    const { current } = this;
+    if (current !== null && !current.isOver) return current;
     throw new ConfigError('the agent runs outside of a run: call it inside of endstop.during(() => agent.invoke(…)), once for each request');
   }
 
