@@ -200,6 +200,17 @@ impl RunState {
     /// # Errors
     /// The run has ended, or waits for the response of a model call.
     pub fn park(&mut self, at: Duration) -> Result<String, CannotPark> {
+        let text = self.copy(at)?;
+        self.parked = true;
+        Ok(text)
+    }
+
+    /// Returns the text of the run as it is now. The run continues here: the text is for a process that
+    /// continues it if this one does not, as the checkpoints of a framework are.
+    ///
+    /// # Errors
+    /// As [`park`](RunState::park).
+    pub fn copy(&mut self, at: Duration) -> Result<String, CannotPark> {
         if self.parked {
             return Err(CannotPark::Parked);
         }
@@ -230,7 +241,6 @@ impl RunState {
         value.sort_all_objects();
         let digest = digest(&value);
         value["digest"] = Value::String(digest);
-        self.parked = true;
         Ok(value.to_string())
     }
 

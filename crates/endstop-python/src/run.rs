@@ -576,8 +576,13 @@ impl Run {
     /// Parks the run: a person or another process decides, and `Run.resume` continues it. Returns its
     /// text, JSON with the conversation, the spending and the open calls. Nothing can be fed to this
     /// object from now on, and leaving its block does nothing.
-    fn park(&self, py: Python<'_>) -> PyResult<String> {
-        let parked = self.step(py, RunState::park)?;
+    ///
+    /// With `keep` the run continues here, and the text is for a checkpoint: another process continues
+    /// from it if this one does not.
+    #[pyo3(signature = (*, keep = false))]
+    fn park(&self, py: Python<'_>, keep: bool) -> PyResult<String> {
+        let parked =
+            self.step(py, |state, at| if keep { state.copy(at) } else { state.park(at) })?;
         parked.map_err(|problem| error(py, Exception::Config, problem.to_string()))
     }
 

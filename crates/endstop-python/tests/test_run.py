@@ -482,6 +482,23 @@ def test_responses_of_other_agents_cost() -> None:
         Run().spent(answer(), input_tokens=1)
 
 
+def test_copy_of_a_run_for_a_checkpoint() -> None:
+    run = Run(max_turns=2)
+    run.ask()
+    run.turn(tool(1))
+    text = run.park(keep=True)
+    assert run.running and not run.parked
+    run.result("c1", "x")
+    run.ask()
+    run.turn(chat("Hi"))
+    assert run.close().turns == 2
+    copy = Run.resume(text)
+    assert (copy.turns, copy.usage.total_tokens) == (1, 150)
+    with pytest.raises(endstop.ConfigError, match="resumed before"):
+        Run.resume(text)
+    copy.cancel()
+
+
 def test_park_and_resume_in_another_process() -> None:
     now = 0.0
     run = Run(max_turns=2, timeout="10s", price=endstop.Price(1.0, 1.0), clock=lambda: now)

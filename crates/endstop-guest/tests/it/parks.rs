@@ -46,6 +46,25 @@ fn resume(text: &str) -> Result<RunState, CannotResume> {
 }
 
 #[test]
+fn copied_run_goes_on_here() {
+    let mut run = waiting(Limits { max_turns: Some(2), ..Limits::default() });
+    let first = run.copy(at(3)).unwrap();
+    assert!(!run.is_parked());
+    assert!(run.result(at(4), "c", ToolReport::new(ToolStatus::Ok, "gone")));
+    assert!(run.ask(at(4), &Handle::default(), Ask::default()));
+    assert_eq!(run.copy(at(5)), Err(CannotPark::Calling));
+    run.turn(at(5), &Handle::default(), describe(asks_for("d", 2)), "");
+    // Each text is the run as it was, and can be resumed once.
+    let second = run.copy(at(6)).unwrap();
+    let (early, late) = (resume(&first).unwrap(), resume(&second).unwrap());
+    assert_eq!((early.turns(), early.cost()), (1, NanoUsd(100_000)));
+    assert_eq!((late.turns(), late.cost()), (2, run.cost()));
+    assert_eq!(resume(&first).err(), Some(CannotResume::Taken));
+    run.close(at(7), true, "", None);
+    assert_eq!(run.copy(at(8)), Err(CannotPark::Ended));
+}
+
+#[test]
 fn resumed_run_continues_where_it_was() {
     let mut run =
         waiting(Limits { max_turns: Some(2), timeout: Some(at(10)), ..Limits::default() });

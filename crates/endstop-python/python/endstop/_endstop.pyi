@@ -726,10 +726,13 @@ class Run:
     def call(self, of: str = "") -> ModelCall:
         """Returns a handle for model calls that may be in flight at the same time as others. `of`
         names the conversation that they belong to, such as an agent."""
-    def park(self) -> str:
+    def park(self, *, keep: bool = False) -> str:
         """Parks the run: a person or another process decides, and `Run.resume` continues it. Returns its
         text, JSON with the conversation, the spending and the open calls. Nothing can be fed to this
         object from now on, and leaving its block does nothing.
+
+        With `keep` the run continues here, and the text is for a checkpoint: another process continues
+        from it if this one does not.
         """
     @property
     def parked(self) -> bool:
