@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
+import dataclasses
 import importlib
 import importlib.util
 import json
@@ -9,11 +12,13 @@ import sys
 import tomllib
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
 import endstop
-from endstop import Run, Termination
+from endstop import Run, Termination, tap
 from endstop.adapters import _base, _scope, _versions
 
 ADAPTERS = {
@@ -145,10 +150,187 @@ def test_broken_stream_is_paid_for() -> None:
     with pytest.raises(ConnectionError), _scope.Scope() as stop:
         stop.before_call()
         # The framework reads its stream after the hooks, so that they do not see the exception.
-        stop._entered()._add(broken())
+        stop._live.rest._add(broken())
         raise gone
     assert stop.outcome.usage.output_tokens == 8
     assert stop.outcome.termination == Termination.ERROR_DURING_EXECUTION
+
+
+def answer(text: str = "Hi", finish: str = "stop") -> endstop.Detection:
+    return endstop.response(text, finish=finish, input_tokens=100, output_tokens=50, model="m")
+
+
+def test_whole_response_behind_an_exception_keeps_its_ending() -> None:
+    """An SDK may refuse a response that the token limit cut."""
+    for finish, ending in (
+        ("length", Termination.ERROR_OUTPUT_TRUNCATED),
+        ("content_filter", Termination.ERROR_CONTENT_FILTERED),
+        ("stop", Termination.ERROR_DURING_EXECUTION),
+    ):
+        with pytest.raises(ValueError), _scope.Scope() as stop:
+            stop.before_call()
+            stop._live.rest._add(answer(finish=finish))
+            raise ValueError("LengthFinishReasonError")
+        assert stop.outcome.termination == ending
+        assert (stop.outcome.model_calls, stop.outcome.usage.total_tokens) == (1, 150)
+
+
+def test_responses_of_sub_agents_are_spending() -> None:
+    with _scope.Scope(price="in=1000,out=2000") as stop:
+        asked = stop.before_call()
+        # The framework asked another model inside of the call.
+        asked.recording._add(answer(finish="length"))
+        # A guardrail's agent at the same time: its cut answer is not that of the run.
+        asked.recording._add(answer())
+        stop._live.rest._add(answer(finish="length"))
+        stop.after_call()
+        # A sub-agent in a tool is booked at once.
+        stop._live.rest._add(answer())
+        assert stop.run.cost_usd == pytest.approx(0.8)
+    outcome = stop.outcome
+    assert (outcome.termination, outcome.turns, outcome.model_calls) == (Termination.STOP, 1, 4)
+    assert outcome.cost_usd == pytest.approx(0.8)
+
+
+def test_calls_at_the_same_time_keep_their_responses() -> None:
+    """Hooks of two agents with the same name, each in a context of its own."""
+    with _scope.Scope() as stop:
+        stop.before_call()
+        called = endstop.response(
+            finish="tool_calls", calls=[("c1", "f", "{}")], input_tokens=100, output_tokens=50
+        )
+        stop.after_call(lambda: called)
+        contexts = [contextvars.copy_context() for _ in range(3)]
+        asked = [one.run(stop.before_call, of="agent") for one in contexts]
+        assert len({call.of for call in asked}) == 3
+        for call, text in zip(asked, "abc", strict=True):
+            call.recording._add(answer(text))
+        for left in (2, 1, 0):
+            contexts[left].run(stop.after_call, of="agent")
+            waiting = [bool(call.recording.detections) for call in asked]
+            assert waiting == [index < left for index in range(3)]
+        assert (stop.run.turns, stop.run.usage.total_tokens) == (4, 600)
+        stop.after_tool("c1", "fine")
+        stop.before_call()
+        stop.after_call(answer)
+    assert (stop.outcome.termination, stop.outcome.model_calls) == (Termination.STOP, 5)
+
+
+def test_deliverable_of_any_kind_is_json() -> None:
+    @dataclasses.dataclass
+    class City:
+        name: str
+
+    within: list[Any] = []
+    within.append(within)
+    for value, expected in (
+        (City("Paris"), {"name": "Paris"}),
+        ([City("Paris"), 1, None], [{"name": "Paris"}, 1, None]),
+        (None, "null"),
+        ({1: "a"}, {"1": "a"}),
+        ({(1, 2): "a"}, "{(1, 2): 'a'}"),
+        (float("nan"), "nan"),
+        (Path("a"), "a"),
+        (within, "[[...]]"),
+        (City, str(City)),
+    ):
+        with _scope.Scope() as stop:
+            stop.before_call()
+            stop.after_call(answer)
+            stop.submitted(value)
+        assert (stop.outcome.termination, stop.outcome.deliverable) == ("submitted", expected)
+
+
+def test_budget_holds_in_sub_agents() -> None:
+    """The request of a sub-agent whose run has ended is refused."""
+    body = {"choices": [{"message": {"content": "Hi"}, "finish_reason": "stop"}]}
+    body["usage"] = {"prompt_tokens": 100, "completion_tokens": 50}  # type: ignore[assignment]
+    transport = httpx.MockTransport(lambda request: httpx.Response(200, json=body))
+    sent = 0
+    with _scope.Scope(price="in=1000,out=2000", max_budget_usd=0.5) as stop:
+        stop.before_call()
+        called = endstop.response(finish="tool_calls", calls=[("c1", "f", "{}")])
+        stop.after_call(lambda: called)
+        client = tap.wrap(httpx.Client(transport=transport))
+        with client, pytest.raises(_scope.Stopped):
+            for _ in range(10):
+                client.post("http://x/v1/chat/completions", json={"model": "m"})
+                sent += 1
+    assert sent == 3 and stop.outcome.termination == Termination.ERROR_MAX_BUDGET_USD
+
+
+def test_paused_scope_does_not_end() -> None:
+    heard: list[endstop.Outcome] = []
+    called = endstop.response(
+        finish="tool_calls", calls=[("c1", "f", "{}")], input_tokens=100, output_tokens=50
+    )
+    with _scope.Scope(max_turns=2, on_end=heard.append) as first:
+        first.before_call()
+        first.after_call(lambda: called)
+        parked = first.park()
+    assert heard == [] and first.parked == parked
+    with pytest.raises(endstop.ConfigError, match="the run is parked"):
+        first.__enter__()
+    with pytest.raises(endstop.ConfigError, match="max_turns"):
+        _scope.Scope(parked=parked, max_turns=3)
+    with _scope.Scope(parked=parked, max_turns=2, on_end=heard.append) as second:
+        second.after_tool("c1", "fine")
+        second.before_call()
+        second.after_call(answer)
+    assert heard == [second.outcome]
+    assert (second.outcome.termination, second.outcome.turns) == (Termination.STOP, 2)
+    assert (second.outcome.tool_calls, second.outcome.usage.total_tokens) == (1, 300)
+
+
+def test_scope_of_an_ended_run_is_refused_with_the_fix() -> None:
+    with _scope.Scope() as stop:
+        stop.before_call()
+        stop.after_call(answer)
+        with pytest.raises(endstop.ConfigError, match="is in use"):
+            stop.__enter__()
+    with pytest.raises(endstop.ConfigError, match=r"has ended: make a new Scope\(…\)"):
+        stop.__enter__()
+
+
+def test_scope_without_a_model_call_says_so() -> None:
+    with _scope.Scope() as stop:
+        pass
+    assert "no model call was seen: pass the adapter" in stop.outcome.evidence
+
+
+@pytest.mark.parametrize(
+    "ending", ["answer", "exception", "cancel", "limit", "framework", "submitted"]
+)
+def test_on_end_is_called_once(ending: str) -> None:
+    class Framework(_scope.Scope):
+        def ended_by(self, problem: BaseException) -> tuple[str, str] | None:
+            return ("error_halted", f"rule: {problem}") if isinstance(problem, OSError) else None
+
+    heard: list[endstop.Outcome] = []
+    with contextlib.suppress(BaseException), Framework(max_turns=1, on_end=heard.append) as stop:
+        stop.before_call()
+        if ending == "exception":
+            raise ValueError("x")
+        if ending == "cancel":
+            raise KeyboardInterrupt
+        if ending == "framework":
+            raise OSError("no")
+        stop.after_call(answer)
+        if ending == "limit":
+            stop.before_call()
+        if ending == "submitted":
+            stop.submitted({"a": 1})
+    assert heard == [stop.outcome]
+    expected = {
+        "answer": Termination.STOP,
+        "exception": Termination.ERROR_DURING_EXECUTION,
+        "cancel": Termination.CANCELLED,
+        "limit": Termination.ERROR_MAX_TURNS,
+        "framework": Termination.ERROR_HALTED,
+        "submitted": Termination.SUBMITTED,
+    }
+    assert stop.outcome.termination == expected[ending]
+    assert stop.outcome.deliverable == ({"a": 1} if ending == "submitted" else None)
 
 
 def test_streamed_text_reaches_the_policy() -> None:

@@ -100,6 +100,11 @@ def attach(recording: Recording | None) -> None:
     _CURRENT.set(recording)
 
 
+def is_attached(recording: Recording) -> bool:
+    """Returns True if the requests of this context belong to `recording`."""
+    return _CURRENT.get() is recording
+
+
 def _current() -> Recording | None:
     recording = _CURRENT.get()
     for find in _FINDERS if recording is None else ():

@@ -1,15 +1,34 @@
-"""What the adapters share: the making of runs, and the rule when to stop."""
+"""What the adapters share: the making of runs, their model calls, and the rule when to stop."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
-from endstop import Call, Detection, Limits, Outcome, Policy, Price, Run
+from endstop import (
+    BusyError,
+    Call,
+    ConfigError,
+    Detection,
+    Limits,
+    ModelCall,
+    Outcome,
+    Policy,
+    Price,
+    Run,
+    tap,
+)
+from endstop._types import RunEnding
 
-__all__ = ["Fed", "Settings", "arguments", "feed", "feed_failure", "why"]
+__all__ = ["Asked", "Ended", "Fed", "Live", "Settings", "arguments", "feed", "feed_failure", "why"]
+
+OnEnd = Callable[[Outcome], None]
+Ended = tuple[RunEnding, str]
+"""An ending of the framework's own, and its details: see `Run.close`."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +55,17 @@ class Settings:
             task=task or self.task,
         )
 
+    def resume(self, parked: str, allow: Iterable[str] = ()) -> Run:
+        """Continues a parked run. A limit that is looser than before is an error unless `allow` names
+        it."""
+        limits = cast(Limits, self.limits) if self.limits else None
+        return Run.resume(parked, limits=limits, allow=[*allow], policy=self.policy)
+
+    def known(self, parked: str | None = None) -> dict[str, Any]:
+        """The limits of a run, or of a parked one that is resumed."""
+        before = {} if parked is None else json.loads(parked)["limits"]
+        return {**before, **self.limits}
+
 
 class Fed(NamedTuple):
     """What a framework must do after a response."""
@@ -46,18 +76,203 @@ class Fed(NamedTuple):
     """The calls that must not run if it continues, because they are cut."""
 
 
-def feed(run: Run, responses: Iterable[Detection]) -> Fed:
-    """Feeds the responses of one model call to a run: failed attempts, and then the last one.
+class Live:
+    """A run of a framework while it lives: what the tap sees goes to its model calls, and the rest,
+    for example that of a sub-agent, into its spending.
+
+    `on_end` is called once, with the outcome.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        on_end: OnEnd | None = None,
+        stopped: Callable[[Outcome], Exception] | None = None,
+        limits: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.run = run
+        self.rest = tap.Recording(self._spend, self._permit)
+        """The responses to requests that are not the run's own model calls."""
+        self.asked: dict[str, Asked] = {}
+        """The model calls whose response is awaited, by conversation."""
+        self.saw_call = False
+        """True once a model call was asked for."""
+        self._on_end = on_end
+        self._stopped = stopped or _Refused
+        self._limits = limits or {}
+        self.lock = threading.Lock()
+
+    def ask(self, of: str = "", *, streaming: bool = False) -> Asked | None:
+        """Asks for a model call of a conversation. None: the run has ended."""
+        self.book()
+        self.saw_call = True
+        asked = Asked(self, of)
+        if not asked.call.ask(streaming=streaming):
+            return None
+        while asked.of in self.asked:
+            # At the same time as another call of this name: the kernel gives it a conversation of its own.
+            asked.of += "+"
+        self.asked[asked.of] = asked
+        return asked
+
+    def open(self, of: str = "") -> Asked | None:
+        """The model call of a conversation whose response is awaited: of several at the same time that
+        of this context."""
+        named = [asked for asked in self.asked.values() if of in (asked.of, asked.named)]
+        here = [asked for asked in named if tap.is_attached(asked.recording)]
+        return next(iter(here or named), None)
+
+    def book(self) -> None:
+        """Books the responses that belong to no model call of the run."""
+        # A thread that is booking already takes these, too; and so does the next hook, if a policy
+        # in Python makes the call while the run waits for it.
+        waiting = self.rest.detections
+        while waiting and self.lock.acquire(blocking=False):
+            try:
+                while waiting:
+                    self.run.spent(waiting[0])
+                    del waiting[0]
+            except BusyError:
+                return
+            except ConfigError:
+                # The run is parked: it has no place for what comes later.
+                waiting.clear()
+            finally:
+                self.lock.release()
+
+    def end(self, outcome: Outcome | None = None) -> Outcome:
+        """Reports the outcome, once."""
+        outcome = self.run.finished() if outcome is None else outcome
+        on_end, self._on_end = self._on_end, None
+        if on_end is not None:
+            on_end(outcome)
+        return outcome
+
+    def close(
+        self,
+        ok: bool = True,
+        detail: str = "",
+        *,
+        ended: RunEnding | None = None,
+        deliverable: object = None,
+    ) -> Outcome:
+        """Ends the run, and reports the outcome."""
+        self.book()
+        given = plain(deliverable) if ended == "submitted" else None
+        return self.end(self.run.close(ok, detail, ended=ended, deliverable=given))
+
+    def leave(self, problem: BaseException | None = None) -> None:
+        """Feeds what is left of open model calls when the framework returns, or an exception leaves
+        it: a stream that broke or was left is paid for until then."""
+        self.rest.cut()
+        for asked in [*self.asked.values()]:
+            asked.recording.cut()
+            seen = asked.recording.detections or self.rest.detections
+            if isinstance(problem, Exception) or seen:
+                asked.failed(problem if isinstance(problem, Exception) else None)
+            else:
+                asked.close()
+        self.book()
+
+    def park(self) -> str:
+        """Returns the run as text, with which `Run.resume` continues it."""
+        self.leave()
+        return self.run.park()
+
+    def _spend(self, detection: Detection) -> None:
+        # A hook in another context than its model call finds the response here.
+        if not self.asked:
+            self.book()
+
+    def _permit(self) -> None:
+        """Refuses the request of a sub-agent whose run has ended, and ends a run that has spent its
+        money or tokens: the loop around the sub-agent would ask again only when that is done."""
+        with suppress(BusyError):
+            if self.run.running and self.run.tick():
+                over = self._over()
+                if over is None:
+                    return
+                self.run.close(ended=over[0], detail=over[1])
+            if self.run.outcome is not None:
+                raise self._stopped(self.run.outcome)
+
+    def _over(self) -> Ended | None:
+        budget, tokens = self._limits.get("max_budget_usd"), self._limits.get("max_tokens")
+        spent, used = self.run.cost_usd, self.run.usage.total_tokens or 0
+        if budget is not None and spent >= float(budget):
+            return "error_max_budget_usd", f"${spent:.2f} of ${float(budget):.2f} spent"
+        everything = self._limits.get("max_tokens_counts", "all") == "all"
+        if tokens is not None and everything and used >= int(tokens):
+            return "error_max_tokens", f"{used} of {tokens} tokens spent"
+        return None
+
+
+class Asked:
+    """A model call of a run, from the question until its response is fed."""
+
+    def __init__(self, live: Live, of: str) -> None:
+        self.live, self.of, self.named = live, of, of
+        self.call: ModelCall = live.run.call(of)
+        self.recording = tap.Recording()
+        self.left = False
+        """True if the program left the stream that `take` returned last."""
+
+    def recorded(self) -> AbstractContextManager[tap.Recording]:
+        """Records the responses to requests in the block as those of this call."""
+        return tap.use(self.recording)
+
+    def take(self) -> list[Detection]:
+        """Takes the responses that the tap saw for this call."""
+        for recording in (self.recording, self.live.rest):
+            with self.live.lock:
+                seen = recording.take()
+            if seen:
+                self.left = recording.left
+                return seen
+            # A hook in another context than the request could not attach the recording of the call.
+        return []
+
+    def feed(self, responses: Iterable[Detection], *, left: bool = False) -> Fed:
+        """Feeds the responses of this call; see `feed`. With `left` the program left the last one, a
+        stream: the run is cancelled."""
+        self._done()
+        if left:
+            feed_failure(self.live.run, None, responses, self.call)
+            self.live.run.cancel()
+            return Fed(self.live.run.outcome, ())
+        fed = feed(self.live.run, responses, self.call)
+        self.live.book()
+        return fed
+
+    def failed(self, problem: Exception | None) -> None:
+        """Feeds the exception of this call; see `feed_failure`."""
+        self._done()
+        feed_failure(self.live.run, problem, self.take(), self.call)
+        self.live.book()
+
+    def close(self) -> None:
+        """Reports that nothing more will come."""
+        self._done()
+        self.call.close()
+
+    def _done(self) -> None:
+        if self.live.asked.get(self.of) is self:
+            del self.live.asked[self.of]
+
+
+def feed(run: Run, responses: Iterable[Detection], call: ModelCall | None = None) -> Fed:
+    """Feeds the responses of one model call to a run: failed attempts, and then the last one. A whole
+    response before the last one is that of another request, which the framework made inside of this one:
+    it is booked.
 
     The framework must stop if the run has ended, and if the response is neither an answer nor a
     request for tools. It would take such a response for an answer, or run a tool with half of its
     arguments.
     """
-    *failed, last = responses
-    for attempt in failed:
-        if attempt.error is not None:
-            run.turn(attempt)
-    turn = run.turn(last)
+    to = call or run
+    *before, last = responses
+    _feed_earlier(run, to, before)
+    turn = to.turn(last)
     if turn.outcome is not None:
         return Fed(turn.outcome, turn.held_back)
     if turn.ending is not None and not _is_success(turn.ending):
@@ -65,27 +280,70 @@ def feed(run: Run, responses: Iterable[Detection]) -> Fed:
     return Fed(None, turn.held_back)
 
 
-def feed_failure(run: Run, problem: Exception, seen: Iterable[Detection] = ()) -> None:
-    """Feeds the exception of a model call. `seen` are the responses that the tap saw for it: a stream
-    that broke was paid for until then, and only its bytes say how much that was."""
+def feed_failure(
+    run: Run,
+    problem: Exception | None,
+    seen: Iterable[Detection] = (),
+    call: ModelCall | None = None,
+) -> None:
+    """Feeds the exception of a model call. `seen` are the responses that the tap saw for it. The last of
+    them says more than an exception: a whole response that the SDK refused has its own ending, and a
+    stream that broke was paid for until then. Without an exception the call was left."""
+    to = call or run
     attempts = list(seen)
     last = attempts.pop() if attempts else None
+    _feed_earlier(run, to, attempts)
+    if last is not None and (problem is None or last.error is None or last.text or last.calls):
+        to.turn(last)
+    elif problem is not None:
+        to.failed(problem)
+
+
+def _feed_earlier(run: Run, to: Run | ModelCall, attempts: Iterable[Detection]) -> None:
     for attempt in attempts:
         if attempt.error is not None:
-            run.turn(attempt)
-    if last is not None and last.error is not None and (last.text or last.calls):
-        run.turn(last)
-    else:
-        run.failed(problem)
+            to.turn(attempt)
+        else:
+            run.spent(attempt)
 
 
 def _is_success(ending: str) -> bool:
     return ending in ("stop", "submitted")
 
 
+class _Refused(Exception):
+    """The run of this request has ended."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(why(outcome))
+        self.outcome = outcome
+
+
 def arguments(value: object) -> str:
     """Returns the arguments of a call as JSON text."""
     return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def plain(value: object) -> Any:
+    """Returns an answer as a JSON value: the fields of a model or a dataclass, else its text. An answer
+    without a value is the text `null`, because it is an answer."""
+    if value is None:
+        return "null"
+    try:
+        return json.loads(json.dumps(value, default=_fields, allow_nan=False))
+    except (TypeError, ValueError):
+        # Keys that are no text, a value in itself, or a number that JSON does not have.
+        return str(value)
+
+
+def _fields(value: Any) -> Any:
+    if isinstance(value, type):
+        return str(value)
+    dump = getattr(value, "model_dump", None)
+    if dump is not None:
+        return dump(mode="json")
+    names = getattr(value, "__dataclass_fields__", None)
+    return {name: getattr(value, name) for name in names} if names else str(value)
 
 
 def why(outcome: Outcome) -> str:

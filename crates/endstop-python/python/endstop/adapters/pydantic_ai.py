@@ -10,7 +10,8 @@ guard.outcome_of(result)                       # one ending
 ```
 
 The capability may be shared by any number of runs, also at the same time. If a run must not
-continue, `EndstopStopped` leaves it, an `AgentRunError`.
+continue, `EndstopStopped` leaves it, an `AgentRunError`. A run that ends in `DeferredToolRequests` has
+not ended: its history carries it to the run that gets the results, with one budget.
 
 Blind spots without the adapter: **a stream that was cut gets the finish reason `stop`**, a truncated
 or filtered text is the output, a loop ends after 50 requests. The adapter covers them: it reads the
@@ -26,21 +27,39 @@ require("pydantic_ai")
 
 import copy
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from pydantic_ai import DeferredToolRequests
 from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.exceptions import AgentRunError
+from pydantic_ai.exceptions import (
+    AgentRunError,
+    ApprovalRequired,
+    CallDeferred,
+    ModelRetry,
+    SkipModelRequest,
+    UsageLimitExceeded,
+)
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 
 import endstop
-from endstop import Detection, Outcome, Run, tap
-from endstop.adapters._base import Settings, arguments, feed, why
+from endstop import Detection, Outcome, tap
+from endstop._types import RunEnding
+from endstop.adapters._base import Asked, Ended, Live, Settings, arguments, why
 
 __all__ = ["Endstop", "EndstopStopped"]
 
-# Outcomes that a capability stores at most, the newest ones.
+# Outcomes and parked runs that a capability stores at most, the newest ones.
 _MOST_STORED = 1000
+_PARKED = "endstop"
+"""The key of a parked run in the metadata of a response, which is not sent to the model."""
+_RESUMED = "resumed"
+_LIMITS: dict[str, RunEnding] = {
+    "request_limit": "error_max_turns",
+    "tokens_limit": "error_max_tokens",
+    "cost_limit": "error_max_budget_usd",
+}
+"""The endings for limits of Pydantic AI, by what its message has."""
 
 
 class EndstopStopped(AgentRunError):
@@ -52,7 +71,8 @@ class EndstopStopped(AgentRunError):
 
 
 class Endstop(AbstractCapability[Any]):
-    """Puts every run of an agent under the kernel. `on_end` is called with each outcome."""
+    """Puts every run of an agent under the kernel. `on_end` is called once with each outcome. `allow`
+    names the limits that may be looser when a parked run is resumed."""
 
     def __init__(
         self,
@@ -61,76 +81,193 @@ class Endstop(AbstractCapability[Any]):
         model: str | None = None,
         price: Any = None,
         on_end: Callable[[Outcome], None] | None = None,
+        allow: Iterable[str] = (),
         **limits: Any,
     ) -> None:
         self._settings = Settings(policy, model, price, limits=limits)
         self._on_end = on_end
+        self._allow = tuple(allow)
         self._outcomes: OrderedDict[str, Outcome] = OrderedDict()
-        # Those of one run, in the copy that `for_run` makes.
-        self._run: Run | None = None
-        self._recording: tap.Recording | None = None
+        self._parked: OrderedDict[str, str] = OrderedDict()
+        # That of one run, in the copy that `for_run` makes.
+        self._own: Live | None = None
 
-    def outcome_of(self, result: Any) -> Outcome:
-        """Returns the outcome of the run that gave this result, or has this id."""
-        return self._outcomes[result if isinstance(result, str) else result.run_id]
+    def outcome_of(self, ended: Any) -> Outcome:
+        """Returns the outcome of the run that gave this result, has this id, or ended with this
+        exception."""
+        if isinstance(ended, BaseException):
+            found = getattr(ended, "endstop_outcome", getattr(ended, "outcome", None))
+        else:
+            found = self._outcomes.get(ended if isinstance(ended, str) else ended.run_id)
+        if not isinstance(found, Outcome):
+            raise endstop.ConfigError(
+                "no outcome of this run is known here: it is parked, has another capability, or is "
+                f"older than the last {_MOST_STORED} runs"
+            )
+        return found
+
+    def parked_in(self, messages: Iterable[Any]) -> str | None:
+        """Returns the run that is parked in a history, as text; None if there is none. A run with that
+        history continues it by itself. The history carries it from now on, also that of `run_stream`,
+        which has a copy of the response."""
+        last = _last_response(messages)
+        if last is None:
+            return None
+        found = (last.metadata or {}).get(_PARKED) or self._parked.get(last.run_id or "")
+        if found == _RESUMED:
+            raise endstop.ConfigError(
+                "the parked run of this history was resumed before; go on with the history of the run "
+                "that resumed it"
+            )
+        if found is not None:
+            last.metadata = {**(last.metadata or {}), _PARKED: found}
+        return found
 
     async def for_run(self, ctx: Any) -> Endstop:
         own = copy.copy(self)
-        own._run = self._settings.run(ctx.prompt if isinstance(ctx.prompt, str) else "")
+        own._own = None
         return own
 
     async def wrap_run(self, ctx: Any, *, handler: Any) -> Any:
-        run = self._live()
+        live = self._own = self._start(ctx)
         try:
-            with tap.record() as self._recording, run:
-                return await handler()
+            with tap.use(live.rest):
+                async with live.run:
+                    try:
+                        result = await handler()
+                    except BaseException as problem:
+                        self._raised(live, problem)
+                        raise
+                    self._returned(live, result)
+                    return result
+            # At `timeout` no exception leaves the block.
+            raise EndstopStopped(live.run.finished())
+        except BaseException as problem:
+            if live.run.outcome is not None:
+                problem.endstop_outcome = live.run.outcome  # type: ignore[attr-defined]
+            raise
         finally:
-            outcome = run.close()
-            self._outcomes[ctx.run_id] = outcome
-            while len(self._outcomes) > _MOST_STORED:
-                self._outcomes.popitem(last=False)
-            if self._on_end is not None:
-                self._on_end(outcome)
+            if not live.run.parked:
+                _store(self._outcomes, ctx.run_id, live.end())
 
-    async def before_model_request(self, ctx: Any, request_context: Any) -> Any:
-        run = self._live()
-        if not run.ask():
-            raise EndstopStopped(run.finished())
-        return request_context
+    def _start(self, ctx: Any) -> Live:
+        parked = self.parked_in(ctx.messages or ())
+        if parked is not None:
+            run = self._settings.resume(parked, self._allow)
+            # The text has done its work, and has the conversation in it.
+            _last_response(ctx.messages).metadata[_PARKED] = _RESUMED
+        else:
+            run = self._settings.run(ctx.prompt if isinstance(ctx.prompt, str) else "")
+        return Live(run, self._on_end, EndstopStopped, self._settings.known(parked))
 
-    async def after_model_request(
-        self, ctx: Any, *, request_context: Any, response: ModelResponse
-    ) -> ModelResponse:
-        seen = self._recording.take() if self._recording is not None else []
-        stopped = feed(self._live(), seen or [_described(response)]).stopped
+    def _returned(self, live: Live, result: Any) -> None:
+        live.leave()
+        output = result.output
+        if not live.run.running:
+            return
+        if isinstance(output, DeferredToolRequests):
+            # The calls wait for a person or another system. The history carries the run to its end.
+            _store(self._parked, result.run_id, live.park())
+            self.parked_in(result.all_messages())
+            return
+        if isinstance(output, str) and live.run.ending == "stop":
+            live.close()
+        else:
+            live.close(ended="submitted", deliverable=output)
+
+    def _raised(self, live: Live, problem: BaseException) -> None:
+        ended = _ended_by(problem)
+        live.leave(problem if ended is None else None)
+        if ended is not None and live.run.running:
+            live.run.close(ended=ended[0], detail=ended[1])
+
+    async def wrap_model_request(self, ctx: Any, *, request_context: Any, handler: Any) -> Any:
+        live = self._live()
+        asked = live.ask()
+        if asked is None:
+            raise EndstopStopped(live.run.finished())
+        with asked.recorded():
+            try:
+                response = await handler(request_context)
+            except BaseException as problem:
+                self._failed(asked, problem)
+                raise
+        tapped = asked.take()
+        seen = tapped or [_described(response, request_context.model)]
+        # Without the tap only newer versions tell.
+        if asked.left or (not tapped and response.state == "incomplete"):
+            # The program left the stream: it is paid for until then.
+            asked.feed(seen, left=True)
+            return response
+        stopped = asked.feed(seen).stopped
         if stopped is not None and not stopped.is_success:
             raise EndstopStopped(stopped)
         return response
 
+    def _failed(self, asked: Asked, problem: BaseException) -> None:
+        # A hook may answer or repeat a request instead of the model.
+        decided = isinstance(problem, ModelRetry | SkipModelRequest)
+        if not asked.recording.detections and decided:
+            asked.close()
+        elif isinstance(problem, Exception):
+            # The exception of the provider's SDK has the response, and names its class.
+            cause = problem.__cause__ if isinstance(problem, AgentRunError) else None
+            asked.failed(cause if isinstance(cause, Exception) else problem)
+        # What was cancelled is fed when the exception leaves the run.
+
     async def after_tool_execute(
         self, ctx: Any, *, call: ToolCallPart, tool_def: Any, args: Any, result: Any
     ) -> Any:
-        run = self._live()
-        if not run.result(call.tool_call_id, result):
-            raise EndstopStopped(run.finished())
+        live = self._live()
+        live.book()
+        if not live.run.result(call.tool_call_id, result):
+            raise EndstopStopped(live.run.finished())
         return result
 
     async def on_tool_execute_error(
         self, ctx: Any, *, call: ToolCallPart, tool_def: Any, args: Any, error: Exception
     ) -> Any:
-        self._live().result(call.tool_call_id, error)
+        # A call that waits for a person has no result yet.
+        if not isinstance(error, ApprovalRequired | CallDeferred):
+            self._live().run.result(call.tool_call_id, error)
         raise error
 
-    def _live(self) -> Run:
-        if self._run is None:
+    def _live(self) -> Live:
+        if self._own is None:
             raise endstop.ConfigError("pass the capability to an agent: capabilities=[Endstop(…)]")
-        return self._run
+        return self._own
 
 
-def _described(response: ModelResponse) -> Detection:
+def _last_response(messages: Iterable[Any]) -> Any:
+    return next((m for m in reversed([*messages]) if isinstance(m, ModelResponse)), None)
+
+
+def _store(known: OrderedDict[str, Any], run_id: str, value: object) -> None:
+    known[run_id] = value
+    while len(known) > _MOST_STORED:
+        known.popitem(last=False)
+
+
+def _ended_by(problem: BaseException) -> Ended | None:
+    """Returns the ending for an exception of Pydantic AI that is a limit of its own."""
+    if not isinstance(problem, UsageLimitExceeded):
+        return None
+    detail = f"UsageLimitExceeded: {problem}"
+    known = (ending for name, ending in _LIMITS.items() if name in str(problem))
+    return next(known, "error_halted"), detail
+
+
+def _described(response: ModelResponse, model: Any) -> Detection:
     """Describes a response, by the provider's own finish value: that of Pydantic AI is made up if
     none arrived."""
     facts = response.provider_details or {}
+    finish = facts.get("finish_reason")
+    if finish is None and facts.get("refusal"):
+        # A refusal has no other finish value in newer versions.
+        finish = response.finish_reason
+    if finish is None and getattr(model, "system", None) in ("test", "function"):
+        # The models for tests have no provider, and their responses are whole.
+        finish = "stop"
     calls = [
         (part.tool_call_id, part.tool_name, arguments(part.args or "{}"))
         for part in response.parts
@@ -138,7 +275,7 @@ def _described(response: ModelResponse) -> Detection:
     ]
     return endstop.response(
         "".join(part.content for part in response.parts if isinstance(part, TextPart)),
-        finish=facts.get("finish_reason"),
+        finish=finish,
         calls=calls,
         refusal=facts.get("refusal"),
         input_tokens=response.usage.input_tokens,
