@@ -28,7 +28,7 @@ import page
 HERE = Path(__file__).resolve().parent
 FRAMEWORKS = {
     "openai_agents": ["openai-agents>=0.20,<1"],
-    "langchain": ["langchain>=1.2,<2", "langchain-openai"],
+    "langchain": ["langchain>=1.2,<2", "langchain-openai", "langgraph-checkpoint-sqlite"],
     "pydantic_ai": ["pydantic-ai-slim[openai]>=2,<3"],
     "autogen": ["autogen-agentchat>=0.7,<0.8", "autogen-ext[openai]>=0.7,<0.8"],
     "crewai": ["crewai>=1.15.3,<2"],
@@ -153,6 +153,8 @@ def wrong(row: dict[str, Any]) -> str | None:
     scenario, ending = row["scenario"], row["ending"]
     if row["cut_bodies"]:
         return "a tool ran with cut arguments"
+    if row["mode"] == "case":
+        return wrong_case(row)
     if ending.startswith(("raised", "still")):
         return "the run has no typed ending"
     if ending == "stop" and scenario not in ("stop", "parallel", "concurrent"):
@@ -164,6 +166,17 @@ def wrong(row: dict[str, Any]) -> str | None:
         expected = 150 * row["calls"]
         if row["tokens"] != expected:
             return f"{row['tokens']} tokens instead of {expected}"
+    return None
+
+
+def wrong_case(row: dict[str, Any]) -> str | None:
+    """Returns what is wrong with a case: its ending, or its calls and dollars against the server's."""
+    if row["ending"] != row["expected"]:
+        return f"expected {row['expected']}"
+    if row["booked"] != row["calls"]:
+        return f"{row['booked']} calls instead of {row['calls']}"
+    if abs(row["usd"] - row["bill_usd"]) > 1e-9 and not row["left"]:
+        return f"${row['usd']} instead of ${row['bill_usd']}"
     return None
 
 
@@ -255,6 +268,7 @@ def written_page(lab: Path) -> str:
         if name in NOTES:
             lines += ["", NOTES[name]]
         lines += ["", table(one["rows"])]
+    lines += cases(known)
     lines += [
         "",
         "## Budget, parallel tools, a connection that breaks",
@@ -273,6 +287,31 @@ def written_page(lab: Path) -> str:
                 lines.append(f"| {one['heading'].partition(',')[0]} | {mode} | {' | '.join(cells)} |")
     lines += ["", "LlamaIndex itself runs one of two calls that come in one chunk of a stream, also without the adapter."]
     return "\n".join([*lines, ""])
+
+
+def cases(known: dict[str, Any]) -> list[str]:
+    """Returns the lines about what programs do with a framework and its adapter."""
+    lines = [
+        "",
+        "## What programs do",
+        "",
+        "With the adapters: structured answers, approvals, sub-agents, cuts behind a raising SDK, cancels. The model calls",
+        "are those on the wire and those in the outcome, the dollars those that the server bills and those in the outcome.",
+        "A stream that is left has no bill.",
+        "",
+        "| framework | case | ending | calls | in the outcome | bill | in the outcome |",
+        "|---|---|---|--:|--:|--:|--:|",
+    ]
+    for one in known.values():
+        for row in one["rows"]:
+            if row["mode"] != "case":
+                continue
+            bill = "-" if row["left"] else f"{row['bill_usd']:.2f}"
+            cells = [row["scenario"].replace("_", " "), row["ending"], row["calls"], row.get("booked", "-"), bill]
+            usd = f"{row['usd']:.3f}" if "usd" in row else "-"
+            framework = one["heading"].partition(",")[0]
+            lines.append(f"| {framework} | {' | '.join(map(str, cells))} | {usd} |")
+    return lines
 
 
 def usage(row: dict[str, Any] | None) -> str:

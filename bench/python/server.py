@@ -2,6 +2,9 @@
 
 OpenAI chat + responses, Anthropic messages, Gemini generateContent; streamed or not.
   stop length lengthtool filter refusal cut reset loop abab parallel budget empty unknown
+  once (a tool, then an answer) ten (ten calls of a tool, then an answer) handoff
+  city badcity cutcity limitcity (an object, in a call of a tool that is not echo, or in text) both (a tool and an object)
+  denied (HTTP 400) slow
 Usage of each answer: 100 in, 50 out.  GET /stats gives requests by model, GET /reset clears.
 """
 
@@ -22,8 +25,34 @@ def script(model):
     return name[2:] if name.startswith("m-") else name
 
 
-def turn(s, tool_results, n, toolname):
+CITY = '{"name": "Paris", "country": "France"}'
+
+
+def city(s, tools, n):
+    """An object: in a call if there is a tool for it. `cutcity` is cut, `badcity` has other fields, and
+    after that of `limitcity` the token limit was reached."""
+    tool = next((t for t in tools if t and "echo" not in t), None)
+    text = {"cutcity": CITY[:20], "badcity": '{"wrong": %d}' % n}.get(s, CITY)
+    cut = "length" if s in ("cutcity", "limitcity") else None
+    if tool is None:
+        return text, [], cut or "stop", None
+    return "", [(f"c{n}", tool, text)], cut or "tool_calls", None
+
+
+def turn(s, tool_results, n, toolname, tools=()):
     """(text, calls [(id,name,args_text)], finish, refusal)"""
+    if s in ("city", "badcity", "cutcity", "limitcity"):
+        return city(s, tools, n)
+    if s == "ten":
+        if tool_results >= 10:
+            return "All done.", [], "stop", None
+        return "", [(f"c{n}", toolname, '{"text": "step %d"}' % n)], "tool_calls", None
+    if s == "both":
+        objects = [(f"o{n}", t, CITY) for t in tools if t and "echo" not in t]
+        return "", [(f"c{n}", toolname, '{"text": "x"}'), *objects], "tool_calls", None
+    if s == "handoff":
+        to = next((t for t in tools if t and t.startswith("transfer")), None)
+        return ("", [(f"c{n}", to, "{}")], "tool_calls", None) if to else (TEXT + ".", [], "stop", None)
     if s == "length":
         return TEXT, [], "length", None
     if s == "lengthtool":
@@ -82,6 +111,11 @@ GF = {
 }
 
 
+def named_for(calls):
+    """An agent as a tool has another name for its argument."""
+    return [(c, f, a.replace('"text"', '"input"') if "agent" in f else a) for c, f, a in calls]
+
+
 def sse(objs, named=False, done=True):
     out = []
     for o in objs:
@@ -96,7 +130,8 @@ def chat(req, s, n):
     res = sum(m.get("role") == "tool" for m in msgs)
     tools = [t.get("function", t).get("name") for t in req.get("tools") or []]
     tool = next((t for t in tools if t and "echo" in t), tools[0] if tools else "echo")
-    text, calls, fin, refusal = turn(s, res, n, tool)
+    text, calls, fin, refusal = turn(s, res, n, tool, tools)
+    calls = named_for(calls)
     prompt = json.dumps(msgs)
     if "starting with the field `[[ ## next_thought" in prompt and not refusal and s != "empty":
         # DSPy's ReAct asks for a tool in text; a whole answer is its tool `finish`.
@@ -159,7 +194,8 @@ def responses(req, s, n):
         else 0
     )
     tools = [t.get("name") for t in req.get("tools") or []]
-    text, calls, fin, refusal = turn(s, res, n, tools[0] if tools else "echo")
+    text, calls, fin, refusal = turn(s, res, n, tools[0] if tools else "echo", tools)
+    calls = named_for(calls)
     status = {"length": "incomplete", "content_filter": "incomplete"}.get(fin, "completed")
     out = []
     if text or refusal or not calls:
@@ -386,7 +422,7 @@ async def handle(r, w):
                 await r.readline()
             else:
                 body = await r.readexactly(int(hdr.get("content-length", 0)))
-            path = path.split("?")[0]
+            path, s = path.split("?")[0], ""
             if path in ("/stats", "/reset"):
                 out = json.dumps(COUNT)
                 if path == "/reset":
@@ -404,9 +440,13 @@ async def handle(r, w):
                     model = str(req.get("model", ""))
                     s = script(model)
                     COUNT[s] = n = COUNT.get(s, 0) + 1
+                    if s == "slow" and not req.get("stream"):
+                        await asyncio.sleep(30)
                     if os.environ.get("MOCK_LOG"):
                         print(n, path, s, len(body), file=sys.stderr, flush=True)
-                    if g:
+                    if s == "denied":
+                        out = '{"error": {"message": "no such thing", "type": "invalid_request_error"}}'
+                    elif g:
                         out = gemini(req, s, n, g.group(2).startswith("stream"))
                     elif path.endswith("/chat/completions"):
                         out = chat(req, s, n)
@@ -423,6 +463,9 @@ async def handle(r, w):
                     for o in out:
                         b = o.encode()
                         w.write(b"%x\r\n%s\r\n" % (len(b), b))
+                        if s == "slow":
+                            await w.drain()
+                            await asyncio.sleep(0.2)
                     await w.drain()
                     if s == "reset":
                         w.transport.abort()
@@ -432,8 +475,8 @@ async def handle(r, w):
                     continue
             b = out.encode()
             w.write(
-                b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\nx-request-id: q\r\n\r\n%s"
-                % (len(b), b)
+                b"HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nx-request-id: q\r\n\r\n%s"
+                % (b"400 Bad Request" if s == "denied" else b"200 OK", len(b), b)
             )
             await w.drain()
     except (ConnectionError, asyncio.IncompleteReadError, ValueError) as e:

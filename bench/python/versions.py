@@ -41,7 +41,7 @@ NEEDS = {
     "langchain": ["langgraph-prebuilt==1.0.2"],
 }
 """What the lowest version of a framework needs beside its own requirements."""
-SCENARIOS = ["stop", "length", "lengthtool", "cut", "loop", "parallel", "budget"]
+SCENARIOS = ["stop", "length", "lengthtool", "cut", "loop", "parallel", "budget", "cases"]
 Number = tuple[int, ...]
 
 

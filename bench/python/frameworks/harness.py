@@ -11,8 +11,10 @@ import json
 import logging
 import os
 import signal
+import subprocess
 import sys
 import time
+import traceback
 import urllib.request
 import warnings
 from collections.abc import Awaitable, Callable
@@ -51,11 +53,15 @@ SCENARIOS = [
 LIMIT = float(os.environ.get("LIMIT", "20"))
 
 Run = Callable[[str, bool, bool], Awaitable[dict[str, Any]]]
+Case = Callable[[], Awaitable[Any]]
+"""What a program does with a framework and its adapter. Returns the outcome, or several."""
 
 LIMITS: dict[str, Any] = {"max_turns": 25}
 """The limits of the adapter's run. A scenario may have others."""
-# A turn of the server costs $0.20 then.
-BUDGET = {"max_turns": 25, "max_budget_usd": 0.5, "price": "in=1000,out=2000"}
+PRICE = "in=1000,out=2000"
+CALL_USD = 0.2
+"""The cost of a call of the server at that price."""
+BUDGET = {"max_turns": 25, "max_budget_usd": 0.5, "price": PRICE}
 
 RAN: list[str] = []
 """The arguments of the tool bodies that ran."""
@@ -111,13 +117,88 @@ def end_processes() -> None:
                 os.kill(int(process), signal.SIGKILL)
 
 
+CASES: dict[str, tuple[str, Case]] = {}
+"""What programs do with the framework: the expected ending, and the program."""
+ELSEWHERE: dict[str, Callable[[str], Awaitable[str]]] = {}
+"""What a case does in another process: text in, text out."""
+
+
+def case(ending: str) -> Callable[[Case], Case]:
+    """Registers a case by the name of its function. A parked run has no ending until it is resumed, so
+    `ending` is that of the whole; "paused" for a run that stays parked."""
+
+    def register(program: Case) -> Case:
+        CASES[program.__name__] = (ending, program)
+        return program
+
+    return register
+
+
+def elsewhere(program: Callable[[str], Awaitable[str]]) -> Callable[[str], str]:
+    """Returns a function that performs `program` in another process."""
+    ELSEWHERE[program.__name__] = program
+
+    def call(text: str) -> str:
+        command = [sys.executable, sys.argv[0], "--elsewhere", program.__name__]
+        done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=120)
+        if done.returncode != 0:
+            raise AssertionError(done.stderr[-600:])
+        return done.stdout
+
+    return call
+
+
+def alarm(*_: object) -> None:
+    raise StillRunning
+
+
+def run_cases(name: str, loop: asyncio.AbstractEventLoop, only: list[str]) -> None:
+    """Runs the cases. A row has the calls on the wire and in the outcome, and their dollars."""
+    for title, (expected, program) in CASES.items():
+        if only and not {title, "cases"} & {*only}:
+            continue
+        get("/reset")
+        RAN.clear()
+        row: dict[str, Any] = {
+            "framework": name,
+            "guarded": True,
+            "mode": "case",
+            "scenario": title,
+            "expected": expected,
+        }
+        signal.setitimer(signal.ITIMER_REAL, 5 * LIMIT, 1.0)
+        noise = io.StringIO()
+        try:
+            with contextlib.redirect_stdout(noise), contextlib.redirect_stderr(noise):
+                outcome = loop.run_until_complete(program())
+            row |= ended(outcome)
+            row |= {"booked": outcome.model_calls, "usd": outcome.cost_usd}
+            row["upper_usd"] = outcome.cost_upper_usd
+        except StillRunning:
+            row["ending"] = "still running"
+        except Exception as problem:
+            row["ending"] = f"raised {type(problem).__name__}"
+            row["evidence"] = "".join(traceback.format_exception(problem))[-1200:]
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        cancel_rest(loop)
+        row["cut_bodies"] = sum(text == "hel" for text in RAN)
+        row["bodies"] = len(RAN)
+        # The server bills whole answers; a request that it denies is none, and one whose
+        # reader left is estimated by the run.
+        stats = get("/stats")
+        row["calls"] = sum(stats.values())
+        row["left"] = "slow" in stats
+        row["bill_usd"] = CALL_USD * sum(n for s, n in stats.items() if s not in ("denied", "slow"))
+        print(json.dumps(row), flush=True)
+
+
 def main(name: str, run: Run, absent: tuple[str, ...] = ()) -> None:
     """`run(model, stream, guarded)` runs the framework once and returns the fields of a row. `absent`
     names the modes and scenarios that the framework does not have."""
-
-    def alarm(*_: object) -> None:
-        raise StillRunning
-
+    if sys.argv[1:2] == ["--elsewhere"]:
+        program = ELSEWHERE[sys.argv[2]]
+        print(asyncio.run(program(sys.stdin.read())), end="")
+        return
     signal.signal(signal.SIGALRM, alarm)
     loop = asyncio.new_event_loop()
     only = sys.argv[1:]
@@ -164,3 +245,4 @@ def main(name: str, run: Run, absent: tuple[str, ...] = ()) -> None:
                 row["bodies"] = len(RAN)
                 row["calls"] = sum(get("/stats").values())
                 print(json.dumps(row), flush=True)
+    run_cases(name, loop, only)
