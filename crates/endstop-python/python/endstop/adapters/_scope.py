@@ -12,7 +12,7 @@ from endstop import Detection, Outcome, Run, tap
 from endstop._types import ResultStatus
 from endstop.adapters._base import Asked, Ended, Live, Settings, why
 
-__all__ = ["Ended", "Scope", "Stopped"]
+__all__ = ["Conversations", "Ended", "Scope", "Stopped"]
 
 
 class Stopped(Exception):
@@ -242,3 +242,40 @@ class Scope:
         left = await self.run.__aexit__(kind, problem, traceback)
         self._report()
         return left
+
+
+class Conversations:
+    """Names the conversations of agents. An agent that runs alone continues the run's own, as after a
+    handoff; one that starts while that one runs, as its tool or in parallel, has a name of its own."""
+
+    def __init__(self) -> None:
+        self._active: dict[object, str] = {}
+        self._names: dict[str, int] = {}
+
+    def start(self, agent: object, name: str) -> str:
+        """Names the conversation of an agent that starts."""
+        if "" not in self._active.values():
+            of = ""
+        else:
+            # A second one of the same name must not continue the first.
+            self._names[name] = self._names.get(name, 0) + 1
+            of = f"{name}#{self._names[name]}"
+        self._active[agent] = of
+        return of
+
+    @property
+    def running(self) -> bool:
+        """True while an agent runs."""
+        return bool(self._active)
+
+    def knows(self, agent: object) -> bool:
+        """Returns True for an agent that runs."""
+        return agent in self._active
+
+    def of(self, agent: object) -> str:
+        """Returns the conversation of an agent that runs; the run's own for an unknown one."""
+        return self._active.get(agent, "")
+
+    def end(self, agent: object) -> str:
+        """Returns the conversation of an agent that has ended."""
+        return self._active.pop(agent, "")
