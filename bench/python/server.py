@@ -5,7 +5,13 @@ OpenAI chat + responses, Anthropic messages, Gemini generateContent; streamed or
   once (a tool, then an answer) ten (ten calls of a tool, then an answer) handoff
   city badcity cutcity limitcity (an object, in a call of a tool that is not echo, or in text) both (a tool and an object)
   denied (HTTP 400) slow
-Usage of each answer: 100 in, 50 out.  GET /stats gives requests by model, GET /reset clears.
+  do.LABEL.STEP.STEP…  one step for each request, the last one for the rest: the start of a tool's name is a
+                       call of it, with arguments for its schema (after `wrong~` with other ones); `halt` a
+                       call that the token limit cut; `json` an object with a city's name; `code` a program;
+                       `slow` an answer after 30 s, or a stream of a word each 0.2 s; `drip` such a stream;
+                       else a script of the above
+Usage of each answer: 100 in, 50 out.  GET /stats gives requests by model, GET /answered how many were
+answered to the end, GET /reset clears.
 """
 
 import asyncio
@@ -16,6 +22,7 @@ import sys
 
 PORT = int(os.environ.get("MOCK_PORT", "8099"))
 COUNT = {}
+ANSWERED = 0
 TEXT = "The capital of France is Paris, and it has been so"
 IN, OUT = 100, 50
 
@@ -31,7 +38,7 @@ CITY = '{"name": "Paris", "country": "France"}'
 def city(s, tools, n):
     """An object: in a call if there is a tool for it. `cutcity` is cut, `badcity` has other fields, and
     after that of `limitcity` the token limit was reached."""
-    tool = next((t for t in tools if t and "echo" not in t), None)
+    tool = next((t for t, _ in tools if t and "echo" not in t), None)
     text = {"cutcity": CITY[:20], "badcity": '{"wrong": %d}' % n}.get(s, CITY)
     cut = "length" if s in ("cutcity", "limitcity") else None
     if tool is None:
@@ -39,8 +46,52 @@ def city(s, tools, n):
     return "", [(f"c{n}", tool, text)], cut or "tool_calls", None
 
 
+def step(s, n):
+    """The script of the n-th request of a plan."""
+    if not s.startswith("do."):
+        return s
+    steps = s.split(".")[2:]
+    return steps[min(n, len(steps)) - 1]
+
+
+def filled(schema, root=None):
+    """A value for a JSON schema."""
+    root = root or schema
+    if "$ref" in schema:
+        return filled(root["$defs"][schema["$ref"].rsplit("/", 1)[-1]], root)
+    if one := schema.get("enum") or schema.get("examples"):
+        return one[0]
+    if one := schema.get("anyOf"):
+        return filled(one[0], root)
+    kind = str(schema.get("type", "object")).lower()
+    if kind == "object":
+        # A tool is called with what it requires, or with all if nothing is marked.
+        known = schema.get("properties", {})
+        needed = schema.get("required", known)
+        return {k: filled(v, root) for k, v in known.items() if k in needed}
+    return {"string": "x", "integer": 1, "number": 1, "boolean": True, "array": []}[kind]
+
+
+def planned(s, n, tools):
+    """The n-th answer of a plan, if it is a call; `tools` is a list of (name, schema)."""
+    name = step(s, n)
+    if s == name:
+        return None
+    if name == "halt":
+        return "", [(f"c{s}{n}", tools[0][0], '{"text": "hel')], "length", None
+    wrong, _, name = name.rpartition("~")
+    for tool, schema in tools:
+        if tool.lower().startswith(name.lower()):
+            arguments = '{"nothing": 1}' if wrong else json.dumps(filled(schema or {}))
+            return "", [(f"c{s}{n}", tool, arguments)], "tool_calls", None
+    return None
+
+
 def turn(s, tool_results, n, toolname, tools=()):
     """(text, calls [(id,name,args_text)], finish, refusal)"""
+    if one := planned(s, n, tools):
+        return one
+    s = step(s, n)
     if s in ("city", "badcity", "cutcity", "limitcity"):
         return city(s, tools, n)
     if s == "ten":
@@ -48,10 +99,10 @@ def turn(s, tool_results, n, toolname, tools=()):
             return "All done.", [], "stop", None
         return "", [(f"c{n}", toolname, '{"text": "step %d"}' % n)], "tool_calls", None
     if s == "both":
-        objects = [(f"o{n}", t, CITY) for t in tools if t and "echo" not in t]
+        objects = [(f"o{n}", t, CITY) for t, _ in tools if t and "echo" not in t]
         return "", [(f"c{n}", toolname, '{"text": "x"}'), *objects], "tool_calls", None
     if s == "handoff":
-        to = next((t for t in tools if t and t.startswith("transfer")), None)
+        to = next((t for t, _ in tools if t and t.startswith("transfer")), None)
         return ("", [(f"c{n}", to, "{}")], "tool_calls", None) if to else (TEXT + ".", [], "stop", None)
     if s == "length":
         return TEXT, [], "length", None
@@ -90,6 +141,10 @@ def turn(s, tool_results, n, toolname, tools=()):
         )
     if s == "empty":
         return "", [], "stop", None
+    if s == "code":
+        return "Thought: so.\n<code>\nfinal_answer('Paris')\n</code>", [], "stop", None
+    if s == "json":
+        return '{"name": "Paris"}', [], "stop", None
     if s == "unknown":
         return TEXT, [], "weird_reason", None
     return TEXT + ".", [], "stop", None
@@ -128,9 +183,11 @@ def sse(objs, named=False, done=True):
 def chat(req, s, n):
     msgs = req.get("messages", [])
     res = sum(m.get("role") == "tool" for m in msgs)
-    tools = [t.get("function", t).get("name") for t in req.get("tools") or []]
+    functions = [t.get("function", t) for t in req.get("tools") or []]
+    tools = [f.get("name") for f in functions]
     tool = next((t for t in tools if t and "echo" in t), tools[0] if tools else "echo")
-    text, calls, fin, refusal = turn(s, res, n, tool, tools)
+    schemas = [(f.get("name", ""), f.get("parameters")) for f in functions]
+    text, calls, fin, refusal = turn(s, res, n, tool, schemas)
     calls = named_for(calls)
     prompt = json.dumps(msgs)
     if "starting with the field `[[ ## next_thought" in prompt and not refusal and s != "empty":
@@ -194,7 +251,8 @@ def responses(req, s, n):
         else 0
     )
     tools = [t.get("name") for t in req.get("tools") or []]
-    text, calls, fin, refusal = turn(s, res, n, tools[0] if tools else "echo", tools)
+    schemas = [(t.get("name") or "", t.get("parameters")) for t in req.get("tools") or []]
+    text, calls, fin, refusal = turn(s, res, n, tools[0] if tools else "echo", schemas)
     calls = named_for(calls)
     status = {"length": "incomplete", "content_filter": "incomplete"}.get(fin, "completed")
     out = []
@@ -301,7 +359,8 @@ def anthropic(req, s, n):
     )
     tools = [t.get("name") for t in req.get("tools") or []]
     tool = next((t for t in tools if t and "echo" in t), tools[0] if tools else "echo")
-    text, calls, fin, refusal = turn(s, res, n, tool)
+    schemas = [(t.get("name") or "", t.get("input_schema")) for t in req.get("tools") or []]
+    text, calls, fin, refusal = turn(s, res, n, tool, schemas)
     stop = "refusal" if refusal else AF.get(fin, fin)
     blocks = [{"type": "text", "text": text or refusal}] if (text or refusal) else []
     for c, f, a in calls:
@@ -367,8 +426,12 @@ def anthropic(req, s, n):
 
 def gemini(req, s, n, stream):
     res = sum("functionResponse" in p for c in req.get("contents", []) for p in c.get("parts", []))
-    decl = [f["name"] for t in req.get("tools") or [] for f in t.get("functionDeclarations", [])]
-    text, calls, fin, refusal = turn(s, res, n, decl[0] if decl else "echo")
+    declared = [f for t in req.get("tools") or [] for f in t.get("functionDeclarations", [])]
+    decl = [f["name"] for f in declared]
+    # The SDK sends this name as it is.
+    names = ("parameters_json_schema", "parametersJsonSchema", "parameters")
+    schemas = [(f["name"], next((f[one] for one in names if one in f), None)) for f in declared]
+    text, calls, fin, refusal = turn(s, res, n, decl[0] if decl else "echo", schemas)
     if refusal:
         text, fin = refusal, "stop"
     parts = [{"text": text}] if text else []
@@ -404,6 +467,7 @@ def gemini(req, s, n, stream):
 
 
 async def handle(r, w):
+    global ANSWERED
     try:
         while True:
             line = await r.readline()
@@ -422,11 +486,13 @@ async def handle(r, w):
                 await r.readline()
             else:
                 body = await r.readexactly(int(hdr.get("content-length", 0)))
-            path, s = path.split("?")[0], ""
-            if path in ("/stats", "/reset"):
-                out = json.dumps(COUNT)
+            path = path.split("?")[0]
+            s = ""
+            if path in ("/stats", "/reset", "/answered"):
+                out = json.dumps(ANSWERED if path == "/answered" else COUNT)
                 if path == "/reset":
                     COUNT.clear()
+                    ANSWERED = 0
             elif method != "POST":
                 out = "{}"
             else:
@@ -435,15 +501,15 @@ async def handle(r, w):
                 if g:
                     req["model"] = g.group(1)
                 if path.endswith("count_tokens"):
-                    out, s = '{"input_tokens": 100}', "stop"
+                    out = '{"input_tokens": 100}'
                 else:
                     model = str(req.get("model", ""))
                     s = script(model)
                     COUNT[s] = n = COUNT.get(s, 0) + 1
-                    if s == "slow" and not req.get("stream"):
-                        await asyncio.sleep(30)
                     if os.environ.get("MOCK_LOG"):
                         print(n, path, s, len(body), file=sys.stderr, flush=True)
+                    if step(s, n) == "slow" and not req.get("stream"):
+                        await asyncio.sleep(30)
                     if s == "denied":
                         out = '{"error": {"message": "no such thing", "type": "invalid_request_error"}}'
                     elif g:
@@ -463,10 +529,11 @@ async def handle(r, w):
                     for o in out:
                         b = o.encode()
                         w.write(b"%x\r\n%s\r\n" % (len(b), b))
-                        if s == "slow":
+                        if step(s, n) in ("slow", "drip"):
                             await w.drain()
                             await asyncio.sleep(0.2)
                     await w.drain()
+                    ANSWERED += 1
                     if s == "reset":
                         w.transport.abort()
                         return
@@ -479,6 +546,7 @@ async def handle(r, w):
                 % (b"400 Bad Request" if s == "denied" else b"200 OK", len(b), b)
             )
             await w.drain()
+            ANSWERED += bool(s) and s != "denied"
     except (ConnectionError, asyncio.IncompleteReadError, ValueError) as e:
         if os.environ.get("MOCK_LOG"):
             print("conn", repr(e), file=sys.stderr)

@@ -44,6 +44,7 @@ SCENARIOS = [
     "reset",
     "unknown",
     "empty",
+    "denied",
     "loop",
     "parallel",
     "budget",
@@ -62,6 +63,7 @@ PRICE = "in=1000,out=2000"
 CALL_USD = 0.2
 """The cost of a call of the server at that price."""
 BUDGET = {"max_turns": 25, "max_budget_usd": 0.5, "price": PRICE}
+CASE_LIMITS = {"max_turns": 25, "price": PRICE}
 
 RAN: list[str] = []
 """The arguments of the tool bodies that ran."""
@@ -152,6 +154,20 @@ def alarm(*_: object) -> None:
     raise StillRunning
 
 
+async def begun(model: str, calls: int = 1) -> None:
+    """Waits until the server has this many requests of a model."""
+    while get("/stats").get(model.removeprefix("m-"), 0) < calls:
+        await asyncio.sleep(0.05)
+
+
+async def cancelled(task: asyncio.Task[Any], model: str, calls: int = 1) -> None:
+    """Cancels a task that waits for the answer to this call of a model."""
+    await begun(model, calls)
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
 def run_cases(name: str, loop: asyncio.AbstractEventLoop, only: list[str]) -> None:
     """Runs the cases. A row has the calls on the wire and in the outcome, and their dollars."""
     for title, (expected, program) in CASES.items():
@@ -159,6 +175,8 @@ def run_cases(name: str, loop: asyncio.AbstractEventLoop, only: list[str]) -> No
             continue
         get("/reset")
         RAN.clear()
+        LIMITS.clear()
+        LIMITS.update(CASE_LIMITS)
         row: dict[str, Any] = {
             "framework": name,
             "guarded": True,
@@ -186,9 +204,9 @@ def run_cases(name: str, loop: asyncio.AbstractEventLoop, only: list[str]) -> No
         # The server bills whole answers; a request that it denies is none, and one whose
         # reader left is estimated by the run.
         stats = get("/stats")
-        row["calls"] = sum(stats.values())
-        row["left"] = "slow" in stats
-        row["bill_usd"] = CALL_USD * sum(n for s, n in stats.items() if s not in ("denied", "slow"))
+        row["calls"], whole = sum(stats.values()), get("/answered")
+        row["left"] = row["calls"] > whole + stats.get("denied", 0)
+        row["bill_usd"] = CALL_USD * whole
         print(json.dumps(row), flush=True)
 
 
