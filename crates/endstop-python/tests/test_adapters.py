@@ -359,4 +359,15 @@ def test_smolagents_final_answer_is_the_answer() -> None:
     with smolagents.Endstop() as stop:
         stop.before_call()
         stop.after_call(lambda: endstop.response(finish="tool_calls", calls=[call]))
-    assert (stop.outcome.termination, stop.outcome.answer) == (Termination.STOP, "42")
+    assert (stop.outcome.termination, stop.outcome.deliverable) == (Termination.SUBMITTED, "42")
+
+
+def test_conversations_of_agents() -> None:
+    known = _scope.Conversations()
+    assert known.start("a", "a") == "" and known.running
+    # One that starts while the first runs has its own, and a second one of the name another.
+    assert [known.start("b", "b"), known.start("c", "b")] == ["b#1", "b#2"]
+    assert known.end("a") == "" and known.of("b") == "b#1" and not known.knows("a")
+    # One that takes over continues the run's own.
+    assert known.start("d", "d") == ""
+    assert [known.end(one) for one in "dbc"] == ["", "b#1", "b#2"] and not known.running
