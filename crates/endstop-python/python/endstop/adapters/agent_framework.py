@@ -14,7 +14,7 @@ stop.outcome                                   # one ending
 ```
 
 If the run must not continue, `EndstopStopped` leaves the agent, a `MiddlewareFailure`, which no part of
-the framework turns into a result for the model.
+the framework turns into a result for the model. `on_end=` is called once with the outcome.
 
 Blind spots without the adapter, which it covers: a truncated, filtered or cut answer is a response
 whose `finish_reason` few programs read; a tool call that was cut is answered with a sentence, or
@@ -30,43 +30,134 @@ from endstop.adapters._versions import require
 
 require("agent_framework")
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextvars import ContextVar
 from typing import Any
 
 from agent_framework import (
+    AgentMiddleware,
     ChatMiddleware,
     ChatResponse,
     FunctionMiddleware,
     MiddlewareFailure,
 )
+from agent_framework.exceptions import AgentFrameworkException
 
 import endstop
-from endstop import Detection, Outcome
-from endstop.adapters._base import arguments, why
-from endstop.adapters._scope import Scope
+from endstop import Detection
+from endstop.adapters._base import arguments
+from endstop.adapters._scope import Conversations, Scope, Stopped
 
 __all__ = ["Endstop", "EndstopStopped"]
 
 _Next = Callable[[], Awaitable[None]]
 
+_OF: ContextVar[str] = ContextVar("endstop_agent_framework", default="")
+"""The conversation of the agent that runs in this context."""
 
-class EndstopStopped(MiddlewareFailure):
+
+class EndstopStopped(Stopped, MiddlewareFailure):
     """The run has ended; `outcome` says how."""
-
-    def __init__(self, outcome: Outcome) -> None:
-        super().__init__(why(outcome))
-        self.outcome = outcome
 
 
 class Endstop(Scope):
     """One run of an agent, or of several that count together."""
 
     stopped = EndstopStopped
+    unseen = "give the middleware to the agent: Agent(middleware=stop.middleware)"
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._conversations = Conversations()
+        self._answer: Any = None
+        self._output: object = None
+        self._asks = False
+        # The calls that are not answered yet, and those that are.
+        self._open: set[str] = set()
+        self._answered: set[str] = set()
+        self._left = False
 
     @property
     def middleware(self) -> list[Any]:
         """The middleware for an agent. The framework requires an object for each kind."""
-        return [_Chat(self), _Function(self)]
+        return [_Agent(self), _Chat(self), _Function(self)]
+
+    def translated(self, response: Detection) -> Detection:
+        self._open |= {call.id for call in response.calls}
+        return response
+
+    def tool(self, call: str, output: object, *, status: str = "ok") -> None:
+        """Feeds the result of a tool call, which may be the answer."""
+        self._open.discard(call)
+        self._answered.add(call)
+        self._output = output
+        self.after_tool(call, output, status=status)
+
+    def _settle(self, problem: BaseException | None) -> None:
+        # An exception of a stream passes no middleware.
+        super()._settle(_cause(problem) if isinstance(problem, Exception) else problem)
+
+    def returned(self) -> None:
+        if self._left:
+            # The caller has left the stream of updates.
+            self.run.cancel()
+        elif self._asks:
+            self.park()
+        elif self._answer is not None:
+            self.submitted(self._answer)
+        elif self._open:
+            # Its last request forbids calls; those that the model makes all the same are dropped.
+            self._live.close(ended="error_max_turns", detail="Agent Framework: max_iterations")
+        elif self.run.ending is None and self._output is not None:
+            # A middleware ended the loop after a tool.
+            self.submitted(self._output)
+        else:
+            self._live.close()
+
+
+class _Agent(AgentMiddleware):
+    """Sees where an agent begins, and what it returns."""
+
+    def __init__(self, stop: Endstop) -> None:
+        self._stop = stop
+
+    async def process(self, context: Any, call_next: _Next) -> None:
+        stop, run = self._stop, object()
+        of = stop._conversations.start(run, str(context.agent.name or "agent"))
+        outer = _OF.get()
+        _OF.set(of)
+        if of == "":
+            stop._asks, stop._answer, stop._left = False, None, context.stream
+
+        def seen(part: Any) -> Any:
+            # Only a person can answer these; a sub-agent's are refused by the framework.
+            if of == "" and (part.user_input_requests or _asked(part)):
+                stop._asks = True
+            return part
+
+        def ended(response: Any) -> Any:
+            seen(response)
+            if of == "":
+                stop._answer = response.value
+            return response
+
+        def over() -> None:
+            stop._conversations.end(run)
+            _OF.set(outer)
+            if of == "":
+                stop._left = False
+
+        if context.stream:
+            context.stream_transform_hooks.append(seen)
+            context.stream_result_hooks.append(ended)
+            context.stream_cleanup_hooks.append(over)
+            await call_next()
+            return
+        try:
+            await call_next()
+            ended(context.result)
+        finally:
+            over()
 
 
 class _Chat(ChatMiddleware):
@@ -76,21 +167,27 @@ class _Chat(ChatMiddleware):
         self._stop = stop
 
     async def process(self, context: Any, call_next: _Next) -> None:
-        self._stop.before_call(streaming=context.stream)
+        of = _OF.get()
+        for call, result in _results(context.messages):
+            # No middleware sees a call that a person has rejected.
+            if call not in self._stop._answered:
+                self._stop.tool(call, result)
+        self._stop.before_call(streaming=context.stream, of=of)
+
+        def ended(response: ChatResponse[Any]) -> ChatResponse[Any]:
+            self._stop.after_call(lambda: _described(response), of=of)
+            return response
+
         if context.stream:
             # The loop takes the final response of the stream, and runs its calls after that.
-            context.stream_result_hooks.append(self._ended)
+            context.stream_result_hooks.append(ended)
         try:
             await call_next()
         except Exception as problem:
-            self._stop.failed_call(problem)
+            self._stop.failed_call(_cause(problem), of=of)
             raise
         if not context.stream:
-            self._ended(context.result)
-
-    def _ended(self, response: ChatResponse[Any]) -> ChatResponse[Any]:
-        self._stop.after_call(lambda: _described(response))
-        return response
+            ended(context.result)
 
 
 class _Function(FunctionMiddleware):
@@ -104,9 +201,37 @@ class _Function(FunctionMiddleware):
         try:
             await call_next()
         except Exception as problem:
-            self._stop.run.result(call, problem)
+            if not isinstance(problem, MiddlewareFailure):
+                self._stop.tool(call, problem, status="error")
             raise
-        self._stop.after_tool(call, _text(context.result))
+        self._stop.tool(call, _text(context.result))
+
+
+def _cause(problem: Exception) -> Exception:
+    """Returns what a client of the framework has wrapped: the class of the failure is in it."""
+    while isinstance(problem, AgentFrameworkException) and isinstance(problem.__cause__, Exception):
+        problem = problem.__cause__
+    return problem
+
+
+def _asked(response: Any) -> bool:
+    """Returns True for a call that the caller must answer, whose tool has no code."""
+    return any(
+        getattr(one, "user_input_request", False) for one in getattr(response, "contents", ())
+    )
+
+
+def _results(messages: Any) -> Iterator[tuple[str, str]]:
+    """Returns the results that stand at the end of a history."""
+    tail: list[Any] = []
+    for message in reversed(list(messages)):
+        if str(message.role) == "assistant":
+            break
+        tail.insert(0, message)
+    for message in tail:
+        for content in message.contents:
+            if content.type == "function_result":
+                yield str(content.call_id), _text(content.result)
 
 
 def _text(result: Any) -> str:
