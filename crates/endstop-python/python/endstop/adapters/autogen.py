@@ -32,24 +32,43 @@ from endstop.adapters._versions import require
 
 require("autogen")
 
+import asyncio
 import inspect
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from contextlib import ExitStack, aclosing
+from contextvars import ContextVar
+from functools import wraps
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
-from autogen_agentchat.base import TerminatedException, TerminationCondition
-from autogen_agentchat.messages import StopMessage, ToolCallExecutionEvent
+from autogen_agentchat.agents import AssistantAgent
+from autogen_agentchat.base import Response, TerminatedException, TerminationCondition
+from autogen_agentchat.messages import (
+    HandoffMessage,
+    StopMessage,
+    StructuredMessage,
+    ToolCallExecutionEvent,
+    ToolCallSummaryMessage,
+)
+from autogen_core import CancellationToken
 from autogen_core.models import ChatCompletionClient, CreateResult, RequestUsage
 
 import endstop
-from endstop import Detection, Outcome, Run, tap
-from endstop.adapters._base import Settings, feed, feed_failure, why
+from endstop import ConfigError, Detection, Outcome, Run, tap
+from endstop.adapters._base import Asked, Live, Settings, why
+from endstop.adapters._scope import Conversations
 
 __all__ = ["EndstopClient", "EndstopTermination"]
 
+Part = TypeVar("Part")
+
+_OF: ContextVar[str] = ContextVar("endstop_autogen", default="")
+"""The conversation of the agent that runs in this context."""
+
 
 class EndstopTermination(TerminationCondition):
-    """Ends a team when the kernel does."""
+    """Ends a team when the kernel does. `on_end` is called with the outcome of each run; `parked` is the
+    text of a parked run, which the first one continues."""
 
     def __init__(
         self,
@@ -59,17 +78,38 @@ class EndstopTermination(TerminationCondition):
         price: Any = None,
         task: str = "",
         stop_on_answer: bool = False,
+        on_end: Callable[[Outcome], None] | None = None,
+        parked: str | None = None,
+        allow: Iterable[str] = (),
         **limits: Any,
     ) -> None:
         self._settings = Settings(policy, model, price, task, limits)
-        self._stop_on_answer = stop_on_answer
-        self._fired = False
+        self._stop_on_answer, self._on_end = stop_on_answer, on_end
         self._last: Outcome | None = None
-        self.run: Run = self._settings.run()
+        self._parked: str | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._exits = ExitStack()
+        self._begin(None if parked is None else self._settings.resume(parked, allow))
+
+    def _begin(self, run: Run | None = None) -> None:
+        """Starts a run."""
+        self._live = Live(run or self._settings.run(), self._on_end)
+        self._conversations = Conversations()
+        self._fired = False
+        # True while a team runs, which asks the condition.
+        self._in_team = False
+        self._answer: tuple[object] | None = None
+        self._handed_off = False
+        self._token: CancellationToken | None = None
 
     def client(self, inner: ChatCompletionClient, *, stream_usage: bool = True) -> EndstopClient:
         """Wraps the client of an agent. `stream_usage` asks the server for the usage of streams."""
         return EndstopClient(inner, self, stream_usage=stream_usage)
+
+    @property
+    def run(self) -> Run:
+        """The run under the kernel."""
+        return self._live.run
 
     @property
     def outcome(self) -> Outcome:
@@ -77,34 +117,97 @@ class EndstopTermination(TerminationCondition):
         return self.run.finished() if self._last is None else self._last
 
     @property
+    def parked(self) -> str | None:
+        """The parked run as text, if an agent has handed off to a person; otherwise None. Store it with
+        the state of the team, and give it to the next condition as `parked=`."""
+        return self._parked
+
+    def park(self) -> str:
+        """Parks the run, and returns it as text: it has not ended, and takes nothing more."""
+        if self._parked is None:
+            self._parked = self._live.park()
+        return self._parked
+
+    @property
     def terminated(self) -> bool:
         return self._fired
+
+    def ask(self, *, streaming: bool, token: CancellationToken | None) -> Asked | None:
+        """Asks for a model call. None: the run has ended."""
+        of = _OF.get()
+        self._token = token
+        if of == "":
+            self._answer, self._handed_off = None, False
+        if self._is_left:
+            self.cancelled()
+        return self._live.ask(of, streaming=streaming)
+
+    def seen(self, message: Any, of: str) -> None:
+        """Takes what an assistant gives: the results of its tools, and its answer."""
+        if isinstance(message, ToolCallExecutionEvent):
+            self._results(message)
+        if not isinstance(message, Response) or of != "":
+            return
+        last = message.chat_message
+        if isinstance(last, ToolCallSummaryMessage | StructuredMessage):
+            self._answer = (last.content,)
+        self._handed_off = isinstance(last, HandoffMessage)
+
+    def cancelled(self) -> None:
+        """Reports that the caller has left."""
+        if self.run.running and not self.run.parked:
+            self._live.leave()
+            self.run.cancel()
+
+    @property
+    def _is_left(self) -> bool:
+        """True if the caller's token or task was cancelled: a team runs on until it is idle."""
+        if self._token is not None and self._token.is_cancelled():
+            return True
+        return self._task is not None and self._task.cancelling() > 0
 
     async def __call__(self, messages: Sequence[Any]) -> StopMessage | None:
         if self._fired:
             raise TerminatedException("Termination condition has already been reached.")
+        self._in_team = True
         for message in messages:
             if isinstance(message, ToolCallExecutionEvent):
-                for result in message.content:
-                    status = endstop.ToolStatus.ERROR if result.is_error else endstop.ToolStatus.OK
-                    self.run.result(result.call_id, result.content, status=status)
+                self._results(message)
+        if self._is_left:
+            self.cancelled()
         answered = self._stop_on_answer and self.run.ending in ("stop", "submitted")
         outcome = self.run.close() if answered else self.run.outcome
         if outcome is None:
             return None
-        self._fired, self._last = True, outcome
+        self._fired, self._last = True, self._live.end(outcome)
         facts = {"endstop": str(outcome.termination), "category": str(outcome.category)}
         return StopMessage(content=why(outcome), source="endstop", metadata=facts)
 
     async def reset(self) -> None:
-        """Starts a new run. AgentChat calls this before it returns; `outcome` stays."""
-        if not self._fired and self.run.turns == 0:
+        """Starts a new run. AgentChat calls this before it returns; `outcome` stays. After a handoff to a
+        person the run goes on."""
+        self._in_team = False
+        if self._handed_off and self.run.running:
             return
-        self._last = self.run.close()
-        self._fired, self.run = False, self._settings.run()
+        if not self._fired and not self._live.saw_call:
+            return
+        self._last = self._returned()
+        self._begin()
 
     async def __aenter__(self) -> Self:
+        if self.run.parked:
+            raise ConfigError("the run is parked: make a new EndstopTermination(…, parked=…)")
+        if not self.run.running:
+            self._begin()
+        self._last, self._task = None, asyncio.current_task()
+        self._exits.enter_context(tap.use(tap.Recording(self._unowned, self._permit)))
         return self
+
+    def _unowned(self, detection: Detection) -> None:
+        self._live.rest._add(detection)
+
+    def _permit(self) -> None:
+        self._live._permit()
 
     async def __aexit__(
         self,
@@ -112,11 +215,80 @@ class EndstopTermination(TerminationCondition):
         problem: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # A run that the team ended, by another condition or an exception, ends here.
-        self.run.__exit__(kind, problem, traceback)
+        self._exits.close()
+        # The team has reset the condition, and nothing came after that.
+        is_over = self._last is not None and not self._live.saw_call
+        if self.run.parked or not self.run.running or is_over:
+            return
+        self._live.leave(problem)
+        if problem is not None:
+            # A run that an exception ended, ends here.
+            self.run.__exit__(kind, problem, traceback)
+            self._last = self._live.end()
+        elif self._handed_off:
+            self.park()
+        else:
+            self._last = self._returned()
+
+    def _returned(self) -> Outcome:
+        """Ends the run after the team or the agent has returned, or was left."""
+        unfinished = self._in_team or self._conversations.running
+        if self._is_left or (unfinished and self.run.ending not in ("stop", "submitted")):
+            self.cancelled()
+        if not self._live.saw_call:
+            hint = "give the agents stop.client(…)"
+            return self._live.close(False, f"no model call was seen: {hint}")
+        if self._answer is not None:
+            return self._live.close(ended="submitted", deliverable=self._answer[0])
+        return self._live.close()
+
+    def _results(self, message: ToolCallExecutionEvent) -> None:
+        for result in message.content:
+            status = "error" if result.is_error else "ok"
+            self.run.result(result.call_id, result.content, status=status)
 
     def _to_config(self) -> Any:
         raise NotImplementedError("an Endstop condition has a live run, and cannot be stored")
+
+
+def _watched(given: Callable[..., AsyncGenerator[Any, None]]) -> Callable[..., Any]:
+    """Shows a condition what an assistant gives. No client and no condition sees the results of the tools
+    that an assistant runs alone, which it returns as its answer."""
+
+    @wraps(given)
+    async def on_messages_stream(
+        agent: AssistantAgent, messages: Any, cancellation_token: CancellationToken
+    ) -> AsyncGenerator[Any, None]:
+        client = agent._model_client
+        if not isinstance(client, EndstopClient):
+            async for message in given(agent, messages, cancellation_token):
+                yield message
+            return
+        condition, key = client.condition, object()
+        of = condition._conversations.start(key, agent.name)
+        try:
+            async with aclosing(given(agent, messages, cancellation_token)) as stream:
+                while True:
+                    # A generator has the context of its caller, which must not keep this.
+                    token = _OF.set(of)
+                    try:
+                        message = await anext(stream)
+                    except StopAsyncIteration:
+                        break
+                    finally:
+                        _OF.reset(token)
+                    condition.seen(message, of)
+                    if isinstance(message, Response):
+                        condition._conversations.end(key)
+                    yield message
+        except BaseException:
+            condition._conversations.end(key)
+            raise
+
+    return on_messages_stream
+
+
+AssistantAgent.on_messages_stream = _watched(AssistantAgent.on_messages_stream)  # type: ignore[method-assign]
 
 
 class EndstopClient(ChatCompletionClient):
@@ -131,7 +303,7 @@ class EndstopClient(ChatCompletionClient):
         *,
         stream_usage: bool = True,
     ) -> None:
-        self._inner, self._condition = inner, condition
+        self._inner, self.condition = inner, condition
         self._stream_usage = stream_usage and _has_stream_usage(inner)
         try:
             tap.wrap(getattr(inner, "_client", None))
@@ -140,45 +312,67 @@ class EndstopClient(ChatCompletionClient):
             pass
 
     async def create(self, messages: Any, **options: Any) -> CreateResult:
-        run = self._condition.run
-        if not run.ask():
+        run = self.condition.run
+        asked = self.condition.ask(streaming=False, token=options.get("cancellation_token"))
+        if asked is None:
             return _final(run.finished())
-        with tap.record() as recording:
-            try:
-                result = await self._inner.create(messages, **options)
-            except Exception as problem:
-                feed_failure(run, problem, recording.take())
-                raise
-        return self._checked(result, recording)
+        try:
+            with asked.recorded():
+                result = await self._until_due(self._inner.create(messages, **options))
+        except BaseException as problem:
+            return self._failed(asked, problem)
+        return self._checked(result, asked)
 
     async def create_stream(
         self, messages: Any, **options: Any
     ) -> AsyncGenerator[str | CreateResult, None]:
-        run = self._condition.run
-        if not run.ask(streaming=True):
+        run = self.condition.run
+        asked = self.condition.ask(streaming=True, token=options.get("cancellation_token"))
+        if asked is None:
             yield _final(run.finished())
             return
         # A setting of the caller's has precedence: AutoGen refuses two different ones.
         if self._stream_usage and "stream_options" not in options.get("extra_create_args", {}):
             options.setdefault("include_usage", True)
-        with tap.record() as recording:
-            try:
-                async for piece in self._inner.create_stream(messages, **options):
+        try:
+            async with aclosing(self._inner.create_stream(messages, **options)) as stream:
+                while True:
+                    with asked.recorded():
+                        try:
+                            piece = await self._until_due(anext(stream))
+                        except StopAsyncIteration:
+                            break
                     if isinstance(piece, CreateResult):
-                        yield self._checked(piece, recording)
+                        yield self._checked(piece, asked)
                         continue
                     # A policy may have seen enough: the rest of the stream is not read.
-                    if not run.delta(piece):
+                    if not asked.call.delta(piece):
                         yield _final(run.finished())
                         return
                     yield piece
-            except Exception as problem:
-                feed_failure(run, problem, recording.take())
-                raise
+        except GeneratorExit:
+            raise
+        except BaseException as problem:
+            yield self._failed(asked, problem)
 
-    def _checked(self, result: CreateResult, recording: tap.Recording) -> CreateResult:
-        seen = recording.take() or [_described(result)]
-        stopped = feed(self._condition.run, seen).stopped
+    async def _until_due(self, part: Awaitable[Part]) -> Part:
+        """Waits until the run's deadline at most."""
+        due = self.condition.run.wake_in
+        # The clock of the loop may be ahead of the run's.
+        return await asyncio.wait_for(part, None if due is None else due + 0.01)
+
+    def _failed(self, asked: Asked, problem: BaseException) -> CreateResult:
+        """Feeds the exception of a model call, and raises it, unless it is the run's own deadline."""
+        if isinstance(problem, TimeoutError) and not asked.live.run.tick():
+            return _final(asked.live.run.finished())
+        if isinstance(problem, asyncio.CancelledError):
+            self.condition.cancelled()
+        elif isinstance(problem, Exception):
+            asked.failed(problem)
+        raise problem
+
+    def _checked(self, result: CreateResult, asked: Asked) -> CreateResult:
+        stopped = asked.feed(asked.take() or [_described(result)]).stopped
         return result if stopped is None else _final(stopped, result)
 
     async def close(self) -> None:
