@@ -21,11 +21,11 @@ response**; a tool call that was cut is repeated, and a loop ends, with `Workflo
 iterations. The stream of events shows a response while its tools start,
 and only to a caller who iterates; the adapter is in the step before. A response is described by its
 `raw` object if the client of the model is not tapped: the finish value is there, a connection that
-broke is not. `tapped` also asks OpenAI's chat completions for the usage of streams (`stream_options`), unless
+broke is not. `on_end=` is called once with the outcome. `tapped` also asks OpenAI's chat completions for the usage of streams (`stream_options`), unless
 `additional_kwargs` of the model has an option of its own. Without the tap a stream with usage is a
-`ConfigError`, because its last chunk has no finish value. Blind spots that remain: model calls outside of
-the agents' steps (query engines, `structured_output_fn`, `early_stopping_method="generate"`) are seen only
-by the tap, and counted at the next step.
+`ConfigError`, because its last chunk has no finish value. Model calls outside of the agents' steps
+(tools, query engines, `output_cls`, `early_stopping_method="generate"`) are seen by the tap, and booked as spending. Blind
+spot that remains: those of a model that is not tapped.
 """
 
 from __future__ import annotations
@@ -39,11 +39,16 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from llama_index.core.agent.workflow import AgentOutput
+from llama_index.core.workflow.errors import (
+    WorkflowCancelledByUser,
+    WorkflowRuntimeError,
+    WorkflowTimeoutError,
+)
 
 import endstop
 from endstop import Detection, tap
 from endstop.adapters._base import arguments
-from endstop.adapters._scope import Scope, Stopped
+from endstop.adapters._scope import Conversations, Ended, Scope, Stopped
 
 __all__ = ["Endstop", "EndstopStopped", "Guarded", "tapped"]
 
@@ -55,13 +60,78 @@ class EndstopStopped(Stopped):
 
 
 _CURRENT: ContextVar[Endstop | None] = ContextVar("endstop_llama_index", default=None)
+_OF: ContextVar[str] = ContextVar("endstop_llama_index_agent", default="")
+"""The conversation of the agent that runs in this context."""
 
 
 class Endstop(Scope):
     """One run of an agent or of an `AgentWorkflow`."""
 
     stopped = EndstopStopped
+    unseen = "put Guarded before the agent's class: class Agent(Guarded, FunctionAgent)"
     _token: Token[Endstop | None] | None = None
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._conversations = Conversations()
+        # What `run` of a guarded agent or workflow returned, by the conversation.
+        self._handlers: dict[str, Any] = {}
+        self._open: set[str] = set()
+        self._direct: str | None = None
+        self._waiting: set[str] = set()
+
+    def begin(self, name: str) -> str:
+        """Names the conversation of an agent that starts."""
+        for of, handler in self._handlers.items():
+            if handler.get_stop_event() is not None:
+                self._conversations.end(of)
+        of = self._conversations.start(object(), name)
+        if of == "":
+            self._handlers.pop(of, None)
+        return of
+
+    def translated(self, response: Detection) -> Detection:
+        self._open |= {call.id for call in response.calls}
+        self._direct = None
+        return response
+
+    def answered(self, result: Any) -> None:
+        """Feeds the result of a tool, which may be the answer."""
+        self._open.discard(result.tool_id)
+        failed, output = result.tool_output.is_error, str(result.tool_output.content)
+        if result.return_direct and not failed and result.tool_name != "handoff":
+            self._direct = output
+        self.after_tool(result.tool_id, output, status="error" if failed else "ok")
+
+    def ended_by(self, problem: BaseException) -> Ended | None:
+        if isinstance(problem, WorkflowCancelledByUser):
+            self.run.cancel()
+        elif isinstance(problem, WorkflowTimeoutError):
+            return "error_halted", f"{type(problem).__name__}: {problem}"
+        elif isinstance(problem, WorkflowRuntimeError) and "Max iterations of" in str(problem):
+            return "error_max_turns", f"{type(problem).__name__}: {problem}"
+        return None
+
+    def returned(self) -> None:
+        handler = self._handlers.get("")
+        stop = handler.get_stop_event() if handler is not None else None
+        # None if the workflow was cancelled, or has not ended.
+        result = getattr(stop, "result", None)
+        structured = getattr(result, "structured_response", None)
+        if self._waiting:
+            self.park()
+        elif self._direct is not None:
+            self.submitted(self._direct)
+        elif structured is not None:
+            self.submitted(structured)
+        elif self.run.ending is not None and (handler is None or result is not None):
+            self._live.close()
+        elif result is not None:
+            # `early_stopping_method="generate"` gives an answer instead of the calls.
+            self._live.close(ended="error_max_turns", detail="LlamaIndex: max_iterations")
+        else:
+            # The caller has left the events.
+            self.run.cancel()
 
     def __enter__(self) -> Self:
         self._token = _CURRENT.set(self)
@@ -117,18 +187,40 @@ def _is_chat(model: type) -> bool:
 
 
 class Guarded:
-    """The first base of an agent's class; the second one is the class of LlamaIndex."""
+    """The first base of an agent's class; the second one is the class of LlamaIndex. As the first base of an
+    `AgentWorkflow`, it sees the workflow's structured answer and the tools that wait for a person."""
+
+    def run(self, *given: Any, **options: Any) -> Any:
+        stop = _current()
+        of = stop.begin(str(getattr(self, "name", "agent")))
+        # The steps run in tasks, which have this context.
+        token = _OF.set(of)
+        try:
+            base: Any = super()
+            handler = base.run(*given, **options)
+        finally:
+            _OF.reset(token)
+        stop._handlers[of] = handler
+        return handler
 
     async def take_step(self, ctx: Any, llm_input: Any, tools: Any, memory: Any) -> AgentOutput:
-        stop = _current()
-        stop.before_call(streaming=bool(getattr(self, "streaming", False)))
+        stop, of = _current(), _OF.get()
+        base: Any = super()
+        with stop.call(of, streaming=bool(getattr(self, "streaming", False))):
+            output: AgentOutput = await base.take_step(ctx, llm_input, tools, memory)
+        stop.after_call(lambda: _described(output), of=of)
+        return output
+
+    async def _call_tool(self, ctx: Any, tool: Any, given: Any) -> Any:
+        stop, call = _current(), f"{tool.metadata.name} {arguments(given)}"
         base: Any = super()
         try:
-            output: AgentOutput = await base.take_step(ctx, llm_input, tools, memory)
-        except Exception as problem:
-            stop.failed_call(problem)
+            output = await base._call_tool(ctx, tool, given)
+        except Exception:
+            # Only a step that waits for an event is left by an exception, and runs again with it.
+            stop._waiting.add(call)
             raise
-        stop.after_call(lambda: _described(output))
+        stop._waiting.discard(call)
         return output
 
     async def handle_tool_call_results(self, ctx: Any, results: Any, memory: Any) -> None:
@@ -136,10 +228,7 @@ class Guarded:
         await base.handle_tool_call_results(ctx, results, memory)
         stop = _current()
         for result in results:
-            status = (
-                endstop.ToolStatus.ERROR if result.tool_output.is_error else endstop.ToolStatus.OK
-            )
-            stop.after_tool(result.tool_id, str(result.tool_output.content), status=status)
+            stop.answered(result)
 
 
 def _current() -> Endstop:
