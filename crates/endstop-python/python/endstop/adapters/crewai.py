@@ -12,7 +12,7 @@ stop.outcome                                   # one ending
 ```
 
 The hooks are scoped: they see the crew that is started in the `with`, with all of its agents and tasks,
-and no other. If the run must not continue, `EndstopStopped` leaves the crew, a `HookAborted`; a tool
+and no other. `on_end=` is called once with the outcome. If the run must not continue, `EndstopStopped` leaves the crew, a `HookAborted`; a tool
 whose call is cut is blocked before.
 
 Blind spots without the adapter, which it covers: a truncated, filtered or cut answer is the output of
@@ -33,27 +33,27 @@ require("crewai")
 
 import json
 import threading
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from crewai.hooks import HookAborted, InterceptionPoint
 from crewai.hooks.dispatch import scoped_hooks
+from crewai.utilities.i18n import I18N_DEFAULT
 
 import endstop
 from endstop import Call, Outcome, tap
-from endstop.adapters._base import why
-from endstop.adapters._scope import Scope
+from endstop.adapters._base import Asked, why
+from endstop.adapters._scope import Conversations, Ended, Scope, Stopped
 
 __all__ = ["Endstop", "EndstopStopped", "tapped"]
 
 Model = TypeVar("Model")
 
 
-class EndstopStopped(HookAborted):
+class EndstopStopped(Stopped, HookAborted):
     """The run has ended; `outcome` says how."""
 
     def __init__(self, outcome: Outcome) -> None:
-        super().__init__(why(outcome), source="endstop")
+        HookAborted.__init__(self, why(outcome), source="endstop")
         self.outcome = outcome
 
 
@@ -76,12 +76,19 @@ class Endstop(Scope):
     """One run of a crew, a flow or an agent."""
 
     stopped = EndstopStopped
+    unseen = "start the crew in the block, and tap its LLM: endstop.adapters.crewai.tapped(llm)"
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        # Tools may run in several threads, and a run may be used by one at a time.
-        self._lock = threading.Lock()
+        # Tools and tasks may run in several threads, and a run may be used by one at a time.
+        self._lock = threading.RLock()
         self._open: list[Call] = []
+        self._conversations = Conversations()
+        # Who asks: the agent and its task.
+        self._askers: dict[str, object] = {}
+        self._forced = False
+        self._result: Any = None
+        self._output: object = None
 
     def __enter__(self) -> Self:
         super().__enter__()
@@ -90,63 +97,107 @@ class Endstop(Scope):
             InterceptionPoint.POST_MODEL_CALL: [self._after_model],
             InterceptionPoint.PRE_TOOL_CALL: [self._before_tool],
             InterceptionPoint.POST_TOOL_CALL: [self._after_tool],
+            InterceptionPoint.OUTPUT: [self._ended],
         }
         self._exits.enter_context(scoped_hooks(hooks))
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        problem: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool:
-        self._last()
-        return super().__exit__(kind, problem, traceback)
+    def _settle(self, problem: BaseException | None) -> None:
+        try:
+            with self._lock:
+                # If the run has ended the crew before a hook could see them.
+                self._catch_up()
+        except EndstopStopped:
+            # The outcome has it.
+            pass
+        super()._settle(problem)
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        problem: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool:
-        self._last()
-        return await super().__aexit__(kind, problem, traceback)
+    def ended_by(self, problem: BaseException) -> Ended | None:
+        text = str(problem)
+        if isinstance(problem, TimeoutError) and "max_execution_time" in text:
+            return "error_halted", f"max_execution_time: {text}"
+        if text.startswith("Task failed") and "guardrail" in text:
+            return "error_halted", f"guardrail: {text}"
+        return None
+
+    def returned(self) -> None:
+        result = self._result
+        structured = getattr(result, "pydantic", None) or getattr(result, "json_dict", None)
+        if self._forced:
+            self._live.close(ended="error_max_turns", detail="CrewAI: max_iter")
+        elif structured is not None:
+            self.submitted(structured)
+        elif self.run.ending is None and self._output is not None:
+            # A tool with `result_as_answer`.
+            self.submitted(self._output)
+        else:
+            self._live.close()
 
     def _before_model(self, context: Any) -> None:
         with self._lock:
+            self._check()
             # CrewAI calls no hook after a response with calls.
             self._catch_up()
-            self.before_call()
+            asker = (id(context.agent), id(context.task))
+            of = self._conversations.of(asker)
+            if not self._conversations.knows(asker):
+                of = self._conversations.start(asker, str(getattr(context.agent, "role", "llm")))
+            self._askers[of] = asker
+            known = self._live.open(of)
+            if known is not None:
+                # It had no response, and no hook after it.
+                known.close()
+            self._forced = _is_forced(context.messages)
+            self.before_call(of=of)
 
     def _after_model(self, context: Any) -> None:
         with self._lock:
-            if not self._catch_up() and self.run.running:
+            self._check()
+            of = self._conversations.of((id(context.agent), id(context.task)))
+            if not self._catch_up() and self._live.open(of) is not None:
                 reason = "the tap saw no response: wrap the LLM with endstop.adapters.crewai.tapped"
-                raise self.stopped(self.run.close(False, reason))
+                raise self.stopped(self._live.close(False, reason))
 
     def _before_tool(self, context: Any) -> None:
         # What this raises blocks the tool; the hook after it ends the crew.
         with self._lock:
             self._catch_up()
-            if not self.run.running:
-                raise self.stopped(self.outcome)
+            self._check()
 
     def _after_tool(self, context: Any) -> None:
         with self._lock:
-            if not self.run.running:
-                raise self.stopped(self.outcome)
+            self._check()
+            self._output = str(context.tool_result)
             call = self._call_of(context)
             if call is not None:
-                self.after_tool(call.id, str(context.tool_result))
+                self.after_tool(call.id, self._output)
+
+    def _ended(self, context: Any) -> None:
+        self._result = context.output
+
+    def _check(self) -> None:
+        """Ends a crew whose run has ended: its thread goes on if the caller is cancelled."""
+        if self.run.parked:
+            raise HookAborted("Endstop: the run is parked", source="endstop")
+        if not self.run.running:
+            raise self.stopped(self._live.end())
 
     def _catch_up(self) -> bool:
         """Feeds the responses that no hook has seen. False: there are none."""
-        seen = self._entered().detections
-        if not seen:
-            return False
-        self._open = list(seen[-1].calls)
-        self.after_call()
-        return True
+        found = False
+        for asked in [*self._live.asked.values()]:
+            seen = asked.recording.detections or self._live.rest.detections
+            if seen:
+                found = True
+                self._feed(asked, list(seen[-1].calls))
+        return found
+
+    def _feed(self, asked: Asked, calls: list[Call]) -> None:
+        self._open += calls
+        if not calls:
+            # A text is the answer of a task.
+            self._conversations.end(self._askers.get(asked.named))
+        self.after_call(of=asked.of)
 
     def _call_of(self, context: Any) -> Call | None:
         """Returns the call that this tool answers: a hook has its name and arguments, not its id."""
@@ -156,13 +207,11 @@ class Endstop(Scope):
                 return call
         return None
 
-    def _last(self) -> None:
-        """Feeds the last responses, if the run has ended the crew before a hook could see them."""
-        try:
-            self._catch_up()
-        except EndstopStopped:
-            # The outcome has it.
-            pass
+
+def _is_forced(messages: Any) -> bool:
+    """Returns True for the last request of an agent that has reached `max_iter`."""
+    last = messages[-1] if messages else {}
+    return bool(str(last.get("content") or "").endswith(I18N_DEFAULT.errors("force_final_answer")))
 
 
 def _same(call: Call, given: Any) -> bool:
