@@ -11,7 +11,7 @@ outcome_in(log.samples[0].store)               # one ending for each sample
 
 The outcome is in the store of the sample, and so in the log. If a run must not continue, the sample
 ends by a limit of type `custom` whose message has the ending, and is scored with its work so far. A
-whole call of `submit` is the answer of the run.
+submission is the answer of the run.
 
 Blind spots without the adapter, which it covers: a truncated, filtered or cut answer is the output of
 a sample with status `success`; a stream without a finish is `unknown`; a loop ends only at a limit of
@@ -36,12 +36,12 @@ from typing import Any
 from inspect_ai.agent import Agent, AgentState, agent
 from inspect_ai.model import ChatMessageTool, Model, ModelOutput, get_model
 from inspect_ai.tool import Tool
-from inspect_ai.util import LimitExceededError, store
+from inspect_ai.util import LimitExceededError, sample_limits, store
 
 import endstop
 from endstop import Detection, Outcome, tap
 from endstop.adapters._base import arguments, why
-from endstop.adapters._scope import Scope, Stopped
+from endstop.adapters._scope import Ended, Scope, Stopped
 
 __all__ = ["checked", "guarded", "outcome_in"]
 
@@ -57,26 +57,69 @@ _FINISH = {
 _CURRENT: ContextVar[_Run | None] = ContextVar("endstop_inspect", default=None)
 
 
+# Inspect's own limits, and the endings that say the same.
+_LIMITS = {
+    "token": "error_max_tokens",
+    "cost": "error_max_budget_usd",
+    "turn": "error_max_turns",
+}
+
+
 class _Run(Scope):
     """The run of one sample."""
 
-    def translated(self, response: Detection) -> Detection:
-        names = [call.name for call in response.calls]
-        if names != ["submit"] or response.cut_calls or response.reason != "tool_use":
-            return response
-        return endstop.response(
-            str(response.calls[0].args.get("answer", "")),
-            finish="stop",
-            input_tokens=response.usage.input_tokens,
-            output_tokens=response.usage.output_tokens,
-            model=response.model,
-        )
+    unseen = "use the guarded model: react(model=checked())"
 
-    def ended(self) -> Outcome:
-        """Ends the run, and stores its outcome in the sample."""
-        outcome = self.run.close()
-        store().set("endstop", {**outcome.to_dict(), "messages": []})
-        return outcome
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.answer: str | None = None
+        """The answer of the agent, once it has returned."""
+        # The calls of the agent itself that wait for their results, and the agents in its tools.
+        self._open: set[str] = set()
+        self._nested: dict[int, tuple[AgentState, str]] = {}
+
+    def conversation(self, state: AgentState, answered: set[str]) -> str:
+        """Returns the conversation of the agent with this state, which has these results."""
+        if not self._open or answered & self._open:
+            self._nested.clear()
+            return ""
+        return self._nested.setdefault(id(state), (state, f"agent#{len(self._nested) + 1}"))[1]
+
+    def called(self, of: str, output: ModelOutput) -> None:
+        """Takes the calls of a response."""
+        if of == "":
+            self._open = {call.id for call in output.message.tool_calls or []}
+
+    def failed_call(self, problem: BaseException, *, of: str = "") -> None:
+        asked = self._live.open(of)
+        if asked is not None and asked.recording.detections and isinstance(problem, Exception):
+            # Inspect wraps the failure; the response has its class.
+            self._detach(asked)
+            asked.failed(None)
+        else:
+            super().failed_call(problem, of=of)
+
+    def left_call(self) -> None:
+        """Reports that nothing more will come of the open model calls."""
+        self._live.leave()
+
+    def ended_by(self, problem: BaseException) -> Ended | None:
+        if isinstance(problem, LimitExceededError):
+            named = _LIMITS.get(problem.type, "error_halted")
+            return named, f"Inspect's limit `{problem.type}`: {problem.message}"
+        return None
+
+    def returned(self) -> None:
+        if self.run.ending is None and self.answer is not None:
+            # Inspect's agents return with calls only after a submission.
+            self.submitted(self.answer)
+        else:
+            self._live.close()
+
+    def store(self) -> Outcome:
+        """Stores the outcome in the sample."""
+        store().set("endstop", {**self.outcome.to_dict(), "messages": []})
+        return self.outcome
 
 
 def outcome_in(stored: Mapping[str, Any]) -> Outcome:
@@ -97,19 +140,16 @@ def guarded(inner: Agent, **settings: Any) -> Agent:
         try:
             async with run:
                 state = await inner(state)
-                run.ended()
+                run.answer = state.output.completion
         except Stopped:
-            outcome = run.ended()
+            outcome = run.outcome
             if not outcome.is_success:
-                turns = outcome.turns
-                message = why(outcome)
+                turns, message = outcome.turns, why(outcome)
                 raise LimitExceededError(
                     "custom", value=turns, limit=turns, message=message
                 ) from None
-        except Exception:
-            run.ended()
-            raise
         finally:
+            run.store()
             _CURRENT.reset(token)
         return state
 
@@ -125,10 +165,10 @@ def checked(model: str | Model | None = None) -> Agent:
         if run is None:
             raise endstop.ConfigError("put the agent into `guarded(agent, …)`")
         # The results of the turn before stand together at the end of the history.
-        for message in _results(state):
-            status = (
-                endstop.ToolStatus.ERROR if message.error is not None else endstop.ToolStatus.OK
-            )
+        results = _results(state)
+        of = run.conversation(state, {message.tool_call_id or "" for message in results})
+        for message in results:
+            status = "error" if message.error is not None else "ok"
             run.after_tool(message.tool_call_id or "", message.text, status=status)
         used = get_model(model)
         try:
@@ -136,18 +176,30 @@ def checked(model: str | Model | None = None) -> Agent:
         except endstop.ConfigError:
             # A model without httpx inside: Inspect's own outputs are used.
             pass
-        run.before_call()
+        if not _is_full(state):
+            run.before_call(of=of)
         try:
             output = await used.generate(state.messages, tools)
         except Exception as problem:
-            run.failed_call(problem)
+            if isinstance(problem, LimitExceededError):
+                # The model has not failed, and may not have been asked.
+                run.left_call()
+            else:
+                run.failed_call(problem, of=of)
             raise
-        run.after_call(lambda: _described(output))
+        run.after_call(lambda: _described(output), of=of)
+        run.called(of, output)
         state.output = output
         state.messages.append(output.message)
         return state
 
     return execute
+
+
+def _is_full(state: AgentState) -> bool:
+    """Returns True if Inspect refuses the next request, before it asks the model."""
+    limit = sample_limits().message.limit
+    return limit is not None and len(state.messages) >= limit
 
 
 def _results(state: AgentState) -> list[ChatMessageTool]:
