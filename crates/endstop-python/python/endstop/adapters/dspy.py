@@ -11,8 +11,8 @@ with Endstop(max_turns=25, max_budget_usd=2.0) as stop:
 stop.outcome                                       # one ending
 ```
 
-If the run must not continue, the next model call raises: `EndstopStopped` is the cause of the error that
-leaves DSPy. The server's key and address are settings of the engine: `stop.engines(RouterConfig(…))`.
+If the run must not continue, the model call raises, and `EndstopStopped` leaves the block; code in the block
+sees the error into which DSPy wraps it. `on_end=` is called once with the outcome. The server's key and address are settings of the engine: `stop.engines(RouterConfig(…))`.
 
 A program of DSPy calls the model several times, and each response is a text, also the one that asks for a
 tool. So a complete text is held until DSPy shows what follows: a tool makes it a turn with that call,
@@ -41,6 +41,7 @@ require("dspy")
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from types import TracebackType
 from typing import Any
@@ -52,27 +53,36 @@ from dspy.lm15 import RouterConfig
 from dspy.utils.callback import BaseCallback
 
 import endstop
-from endstop import Detection
+from endstop import Detection, tap
 from endstop._endstop import api_of
-from endstop.adapters._base import arguments, feed
+from endstop.adapters._base import Asked, arguments
 from endstop.adapters._scope import Scope, Stopped
 from endstop.tap import Observer
 
 __all__ = ["Endstop", "EndstopStopped"]
 
 
+_OF: ContextVar[str] = ContextVar("endstop_dspy", default="")
+"""The conversation of the program that runs in this context: the main one, or that of a tool."""
+
+
 class EndstopStopped(Stopped):
-    """The run has ended; `outcome` says how. DSPy raises its own error from it."""
+    """The run has ended; `outcome` says how. DSPy raises its own error from it, and it leaves the block of
+    the run."""
 
 
 class Endstop(Scope, BaseCallback):
     """One run of a program."""
 
     stopped = EndstopStopped
+    unseen = "give the engines to the model: dspy.LM(model, **stop.engines())"
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self._held: Detection | None = None
+        # The texts that are held, by conversation.
+        self._held: dict[str, Detection] = {}
+        # The conversation around the tool of a call.
+        self._around: dict[str, str] = {}
         self._calls = 0
 
     def engines(self, config: RouterConfig | None = None) -> dict[str, Any]:
@@ -95,14 +105,18 @@ class Endstop(Scope, BaseCallback):
             ),
         }
 
-    def asked(self, *, streaming: bool = False) -> None:
-        """Asks for a model call, which makes the text before it a step of the program."""
-        if self._held is not None:
+    def asked(self, *, streaming: bool = False) -> str:
+        """Asks for a model call, which makes the text before it a step of the program. Returns the
+        conversation."""
+        of = _OF.get()
+        held = self._held.get(of)
+        if held is not None:
             # The text is the argument, so that a program which repeats itself is seen.
-            call = (self._next_id(), "next_step", json.dumps({"text": self._held.text}))
-            self._fed([call])
+            call = (self._next_id(), "next_step", json.dumps({"text": held.text}))
+            self._feed_held(of, [call])
             self.run.result(call[0], "")
-        self.before_call(streaming=streaming)
+        self.before_call(streaming=streaming, of=of)
+        return of
 
     def observe(self, request: Any, response: Any) -> Observer | None:
         """Returns the decoder of a response's bytes; None if it is not that of a model call."""
@@ -110,31 +124,58 @@ class Endstop(Scope, BaseCallback):
         if api is None:
             return None
         headers = {name.lower(): value for name, value in response.headers}
-        return Observer(self._entered(), api, response.status, headers, request.body)
+        return Observer(
+            tap._current() or self._live.rest, api, response.status, headers, request.body
+        )
 
-    def answered(self, described: Callable[[], Detection]) -> None:
+    def answered(self, described: Callable[[], Detection], of: str) -> None:
         """Takes the response that the transport saw, or else as DSPy describes it. Raises if the
         program must not use it."""
-        passed = self._entered().take()
-        seen = passed[-1] if passed else described()
-        whole = seen.reason in ("natural_completion", "stop_sequence")
+        asked = self._live.open(of) or Asked(self._live, of)
+        self._detach(asked)
+        seen = [*asked.take()] or [described()]
+        last = seen[-1]
+        whole = last.reason in ("natural_completion", "stop_sequence")
         # A body without a finish value has a low confidence.
-        if whole and seen.signal.confidence != "low" and seen.text.strip():
-            self._held = seen
+        if whole and last.signal.confidence != "low" and last.text.strip():
+            asked.recording.detections = seen[:-1]
+            self._held[of] = last
         else:
-            self.after_call(lambda: seen)
+            asked.recording.detections = seen
+            self.after_call(of=of)
+
+    def failed_call(self, problem: BaseException, *, of: str = "") -> None:
+        asked = self._live.open(of)
+        if asked is not None and asked.recording.detections and isinstance(problem, Exception):
+            # DSPy wraps the failure; the response has its class.
+            self._detach(asked)
+            asked.failed(None)
+        else:
+            super().failed_call(problem, of=of)
 
     def on_tool_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
-        given = inputs.get("kwargs", inputs)
-        call = (call_id, str(instance.name), arguments(given))
-        if self._held is not None:
-            self._fed([call])
+        of = self._around[call_id] = _OF.get()
+        name = str(instance.name)
+        if of in self._held:
+            self._feed_held(of, [(call_id, name, arguments(inputs.get("kwargs", inputs)))])
+        _OF.set(f"{name} {call_id}")
 
     def on_tool_end(
         self, call_id: str, outputs: Any | None, exception: Exception | None = None
     ) -> None:
+        self._feed_held(_OF.get())
+        _OF.set(self._around.pop(call_id, ""))
         if self.run.running:
             self.run.result(call_id, exception if exception is not None else outputs)
+
+    def _settle(self, problem: BaseException | None) -> None:
+        for of in [*self._held]:
+            self._feed_held(of)
+        if problem is None and self._live.asked and self.run.running:
+            # The caller has left a stream, which DSPy reads in a task of its own.
+            self._live.leave()
+            self.run.cancel()
+        super()._settle(problem)
 
     def __exit__(
         self,
@@ -142,10 +183,9 @@ class Endstop(Scope, BaseCallback):
         problem: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
-        if self._held is not None and kind is None:
-            held, self._held = self._held, None
-            feed(self.run, [held])
-        return super().__exit__(kind, problem, traceback)
+        left = super().__exit__(kind, problem, traceback)
+        _raise_stopped(problem)
+        return left
 
     async def __aexit__(
         self,
@@ -153,31 +193,43 @@ class Endstop(Scope, BaseCallback):
         problem: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
-        if self._held is not None and kind is None:
-            held, self._held = self._held, None
-            feed(self.run, [held])
-        return await super().__aexit__(kind, problem, traceback)
+        left = await super().__aexit__(kind, problem, traceback)
+        _raise_stopped(problem)
+        return left
 
-    def _fed(self, calls: list[tuple[str, str, str]]) -> None:
-        """Feeds the text that was held, with the calls that followed it."""
-        held, self._held = self._held, None
-        if held is None or not self.run.running:
+    def _feed_held(self, of: str, calls: list[tuple[str, str, str]] | None = None) -> None:
+        """Feeds the text that a conversation holds, with the calls that followed it. Without any it is an
+        answer."""
+        held = self._held.pop(of, None)
+        asked = self._live.open(of)
+        if held is None or asked is None or not self.run.running:
             return
         usage = held.usage
-        turn = endstop.response(
-            held.text,
-            finish="tool_calls",
-            calls=calls,
-            input_tokens=usage.input_tokens,
-            output_tokens=usage.output_tokens,
-            cached_input_tokens=usage.cached_input_tokens,
-            model=held.model,
-        )
-        feed(self.run, [turn])
+        turn = held
+        if calls:
+            turn = endstop.response(
+                held.text,
+                finish="tool_calls",
+                calls=calls,
+                input_tokens=usage.input_tokens,
+                output_tokens=usage.output_tokens,
+                cached_input_tokens=usage.cached_input_tokens,
+                model=held.model,
+            )
+        asked.feed([*asked.recording.take(), turn])
 
     def _next_id(self) -> str:
         self._calls += 1
         return f"step_{self._calls}"
+
+
+def _raise_stopped(problem: BaseException | None) -> None:
+    """Raises what DSPy has wrapped into an error of its own."""
+    cause = problem.__cause__ if problem is not None else None
+    while cause is not None:
+        if isinstance(cause, EndstopStopped):
+            raise cause from None
+        cause = cause.__cause__
 
 
 class _Engine:
@@ -187,26 +239,26 @@ class _Engine:
         self._stop, self._inner, self._own = stop, inner, own
 
     def complete(self, request: Any) -> Any:
-        self._stop.asked()
+        of = self._stop.asked()
         try:
             response = self._inner.complete(request)
         except Exception as problem:
-            self._stop.failed_call(problem)
+            self._stop.failed_call(problem, of=of)
             raise
-        self._stop.answered(lambda: _described(response))
+        self._stop.answered(lambda: _described(response), of)
         return response
 
     def stream(self, request: Any) -> Iterator[Any]:
-        self._stop.asked(streaming=True)
+        of = self._stop.asked(streaming=True)
         seen = _Stream()
         try:
             for event in self._inner.stream(request):
                 # The end comes last: an exception takes its place if the response is not whole.
                 if seen.push(event):
-                    self._stop.answered(seen.described)
+                    self._stop.answered(seen.described, of)
                 yield event
         except Exception as problem:
-            self._stop.failed_call(problem)
+            self._stop.failed_call(problem, of=of)
             raise
 
     def close(self) -> None:
@@ -222,25 +274,25 @@ class _AsyncEngine:
         self._stop, self._inner, self._own = stop, inner, own
 
     async def complete(self, request: Any) -> Any:
-        self._stop.asked()
+        of = self._stop.asked()
         try:
             response = await self._inner.complete(request)
         except Exception as problem:
-            self._stop.failed_call(problem)
+            self._stop.failed_call(problem, of=of)
             raise
-        self._stop.answered(lambda: _described(response))
+        self._stop.answered(lambda: _described(response), of)
         return response
 
     async def stream(self, request: Any) -> AsyncIterator[Any]:
-        self._stop.asked(streaming=True)
+        of = self._stop.asked(streaming=True)
         seen = _Stream()
         try:
             async for event in self._inner.stream(request):
                 if seen.push(event):
-                    self._stop.answered(seen.described)
+                    self._stop.answered(seen.described, of)
                 yield event
         except Exception as problem:
-            self._stop.failed_call(problem)
+            self._stop.failed_call(problem, of=of)
             raise
 
     async def aclose(self) -> None:
