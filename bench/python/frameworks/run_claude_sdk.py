@@ -5,15 +5,17 @@ import asyncio
 import tempfile
 from typing import Any
 
-import harness
 from claude_agent_sdk import (
     ClaudeAgentOptions,
     ClaudeSDKClient,
     ResultMessage,
+    StreamEvent,
     create_sdk_mcp_server,
     tool,
 )
 
+import harness
+from endstop import Outcome
 from endstop.adapters.claude_sdk import Endstop
 
 FOLDER = tempfile.mkdtemp()
@@ -37,8 +39,8 @@ async def echo(arguments: dict[str, Any]) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": arguments["text"]}]}
 
 
-async def run(model: str, stream: bool, guarded: bool) -> dict[str, Any]:
-    options = ClaudeAgentOptions(
+def chosen(model: str, **options: Any) -> ClaudeAgentOptions:
+    return ClaudeAgentOptions(
         model=model,
         env=ENVIRONMENT,
         mcp_servers={"t": create_sdk_mcp_server("t", tools=[echo])},
@@ -46,7 +48,12 @@ async def run(model: str, stream: bool, guarded: bool) -> dict[str, Any]:
         tools=[],
         cwd=tempfile.mkdtemp(),
         setting_sources=[],
+        **options,
     )
+
+
+async def run(model: str, stream: bool, guarded: bool) -> dict[str, Any]:
+    options = chosen(model)
     if not guarded:
         try:
             # Within the harness's time, so that the client ends its command.
@@ -64,6 +71,78 @@ async def run(model: str, stream: bool, guarded: bool) -> dict[str, Any]:
         async for _ in stop.messages(client):
             pass
     return harness.ended(stop.outcome)
+
+
+async def one(model: str, **options: Any) -> Outcome:
+    stop = Endstop(**harness.LIMITS)
+    async with stop, ClaudeSDKClient(stop.options(chosen(model, **options))) as client:
+        await client.query("go")
+        async for _ in stop.messages(client):
+            pass
+    return stop.outcome
+
+
+@harness.case("submitted")
+async def structured() -> Outcome:
+    schema = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+    return await one(
+        "m-do.A.Structured.stop", output_format={"type": "json_schema", "schema": schema}
+    )
+
+
+@harness.case("error_max_turns")
+async def own_limit() -> Outcome:
+    return await one("m-budget", max_turns=2)
+
+
+@harness.case("cancelled")
+async def cancel() -> Outcome:
+    stop, began = Endstop(**harness.LIMITS), asyncio.Event()
+
+    async def go() -> None:
+        async with stop, ClaudeSDKClient(stop.options(chosen("m-do.A.drip"))) as client:
+            await client.query("go")
+            async for message in stop.messages(client):
+                if isinstance(message, StreamEvent):
+                    began.set()
+
+    task = asyncio.create_task(go())
+    await began.wait()
+    await harness.cancelled(task, "m-do.A.drip")
+    return stop.outcome
+
+
+@harness.case("cancelled")
+async def interrupted() -> Outcome:
+    stop = Endstop(**harness.LIMITS)
+    async with stop, ClaudeSDKClient(stop.options(chosen("m-do.A.drip"))) as client:
+        await client.query("go")
+        async for message in stop.messages(client):
+            if isinstance(message, StreamEvent):
+                await client.interrupt()
+    return stop.outcome
+
+
+@harness.case("cancelled")
+async def left() -> Outcome:
+    stop = Endstop(**harness.LIMITS)
+    async with stop, ClaudeSDKClient(stop.options(chosen("m-do.A.drip"))) as client:
+        await client.query("go")
+        async for message in stop.messages(client):
+            if isinstance(message, StreamEvent):
+                break
+    return stop.outcome
+
+
+@harness.case("error_during_execution")
+async def forgotten() -> Outcome:
+    async with Endstop(**harness.LIMITS) as stop, ClaudeSDKClient(chosen("m-stop")) as client:
+        await client.query("go")
+        async for _ in client.receive_response():
+            pass
+    # The adapter sees nothing of these calls.
+    harness.get("/reset")
+    return stop.outcome
 
 
 harness.main("claude_sdk", run, absent=("stream",))

@@ -13,7 +13,8 @@ stop.outcome                                            # one ending
 ```
 
 If the run must not continue, the adapter interrupts the agent, and the messages end with its
-`ResultMessage`, whose subtype is then `error_during_execution`. No exception leaves the loop.
+`ResultMessage`, whose subtype is then `error_during_execution`. No exception leaves the loop. `on_end=` is called
+once with the outcome.
 
 `options` adds its hooks to yours, wraps `can_use_tool` if you have one, and asks for partial messages:
 these are the events of the API, and the only place where the SDK shows the finish value.
@@ -44,26 +45,37 @@ from claude_agent_sdk import (
     PermissionResultDeny,
     ResultMessage,
     StreamEvent,
+    TextBlock,
+    UserMessage,
 )
 
-from endstop import Detection, StreamDecoder, ToolStatus
-from endstop.adapters._base import arguments, feed, why
+from endstop import Detection, StreamDecoder
+from endstop.adapters._base import Asked, arguments, why
 from endstop.adapters._scope import Scope, Stopped
 
 __all__ = ["Endstop"]
 
 _API = "anthropic-messages"
+# The agent's own limits, and the endings that say the same.
+_LIMITS = {
+    "error_max_turns": "error_max_turns",
+    "error_max_budget_usd": "error_max_budget_usd",
+}
+# What the agent puts into the history of a turn that was interrupted.
+_INTERRUPTED = "[Request interrupted by user"
 
 
 class Endstop(Scope):
     """One run of an agent, with its subagents."""
 
     stopped = Stopped
+    unseen = "read the messages with stop.messages(client), and give the client stop.options(…)"
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         # A subagent streams between the events of its parent; the key is the call that started it.
-        self._open: dict[str | None, StreamDecoder] = {}
+        self._open: dict[str | None, tuple[Asked | None, StreamDecoder]] = {}
+        self._result: ResultMessage | None = None
         self._known: set[str] = set()
         self._early: dict[str, tuple[str, ToolStatus]] = {}
         self._must_stop = False
@@ -99,6 +111,9 @@ class Endstop(Scope):
                 self._event(message)
             elif isinstance(message, ResultMessage):
                 self._ended(message)
+            elif isinstance(message, UserMessage) and _is_interruption(message):
+                # The agent closes the open response then, as if it were whole.
+                self._interrupted()
             if self._must_stop and not interrupted and not isinstance(message, ResultMessage):
                 interrupted = True
                 await client.interrupt()
@@ -110,34 +125,35 @@ class Endstop(Scope):
         if kind == "message_start":
             # An earlier response that never ended was cut, and the agent calls again.
             self._cut(parent)
-            self._must_stop |= not self.run.ask(streaming=True)
-            self._open[parent] = StreamDecoder(_API)
-        decoder = self._open.get(parent)
-        if decoder is None:
+            asked = self._live.ask(parent or "", streaming=True) if self.run.running else None
+            self._must_stop |= asked is None
+            self._open[parent] = asked, StreamDecoder(_API)
+        if parent not in self._open:
             return
+        asked, decoder = self._open[parent]
         # A subagent's text would be taken for that of its parent.
-        if kind == "content_block_delta" and parent is None:
+        if kind == "content_block_delta" and parent is None and asked is not None:
             delta = event["delta"]
             if delta.get("type") == "text_delta" and self.run.running:
-                self._must_stop |= not self.run.delta(delta["text"])
+                self._must_stop |= not asked.call.delta(delta["text"])
         decoder.push(f"event: {kind}\ndata: {json.dumps(event)}\n\n".encode())
         if kind == "message_stop":
             del self._open[parent]
-            self._turn(decoder.finish())
+            self._turn(asked, decoder.finish())
 
     def _cut(self, parent: str | None) -> None:
-        decoder = self._open.pop(parent, None)
-        if decoder is not None:
-            self._turn(decoder.finish())
+        if parent in self._open:
+            asked, decoder = self._open.pop(parent)
+            self._turn(asked, decoder.finish())
 
-    def _turn(self, response: Detection) -> None:
-        if not self.run.running:
+    def _turn(self, asked: Asked | None, response: Detection) -> None:
+        if not self.run.running or asked is None:
             return
-        fed = feed(self.run, [response])
+        fed = asked.feed([response])
         stopped = fed.stopped
         if stopped is None and fed.held_back:
             names = ", ".join(call.name for call in fed.held_back)
-            stopped = self.run.close(False, f"the arguments of a tool call are cut: {names}")
+            stopped = self._live.close(False, f"the arguments of a tool call are cut: {names}")
         if stopped is not None:
             self._must_stop |= not stopped.is_success
             return
@@ -149,10 +165,58 @@ class Endstop(Scope):
                 self._must_stop |= not self.run.result(call.id, output, status=status)
 
     def _ended(self, message: ResultMessage) -> None:
+        self._result = message
         for parent in [*self._open]:
             self._cut(parent)
-        if message.is_error and self.run.running:
-            self.run.failed(RuntimeError(str(message.result or message.subtype)))
+        # The agent's own limits have endings of their own, at the end of the block.
+        if message.is_error and self.run.running and message.subtype not in _LIMITS:
+            text, status = str(message.result or message.subtype), message.api_error_status
+            if status is None:
+                self.run.failed(RuntimeError(text))
+            else:
+                body = json.dumps({"type": "error", "error": {"message": text}})
+                self.run.turn(body.encode(), api=_API, status=status)
+
+    def returned(self) -> None:
+        result = self._result
+        if result is None or result.subtype == "error_during_execution":
+            # The caller has left the messages, or has interrupted the agent.
+            self._leave()
+        elif result.subtype in _LIMITS:
+            self._live.close(ended=_LIMITS[result.subtype], detail=f"Claude: {result.subtype}")
+        elif getattr(result, "deferred_tool_use", None) is not None:
+            # A hook has left the call to a person.
+            self.park()
+        elif result.structured_output is not None:
+            self.submitted(result.structured_output)
+        else:
+            self._live.close()
+
+    def _interrupted(self) -> None:
+        """Takes the program's own `client.interrupt()`."""
+        if not self._must_stop:
+            self._leave()
+
+    def _settle(self, problem: BaseException | None) -> None:
+        self._stream_ended()
+        super()._settle(problem)
+
+    def _stream_ended(self) -> None:
+        """Takes what was streamed until now, which was paid for."""
+        for parent in [*self._open]:
+            asked, decoder = self._open.pop(parent)
+            if asked is not None:
+                asked.recording.detections.append(decoder.finish(reset=True))
+
+    def _leave(self) -> None:
+        if not self.run.running:
+            return
+        if self.run.ending in ("stop", "submitted"):
+            self._live.close()
+        else:
+            self._stream_ended()
+            self._live.leave()
+            self.run.cancel()
 
     async def _before_tool(self, given: Any, call: str | None, context: Any) -> Any:
         if self.run.running:
@@ -186,3 +250,8 @@ class Endstop(Scope):
 
     def _refusal(self) -> str:
         return f"Not run: the run has ended ({self.outcome.termination})."
+
+
+def _is_interruption(message: UserMessage) -> bool:
+    blocks = message.content if isinstance(message.content, list) else []
+    return any(isinstance(one, TextBlock) and one.text.startswith(_INTERRUPTED) for one in blocks)
