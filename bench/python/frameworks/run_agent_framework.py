@@ -152,9 +152,10 @@ async def approval_in_scope() -> Outcome:
 
 @harness.case("stop")
 async def subagent() -> Outcome:
+    """It is asked twice."""
     async with Endstop(**harness.LIMITS) as stop:
-        helper = agent("m-do.B.echo.stop", stop, name="helper", description="helps")
-        await agent("m-do.A.helper.stop", stop, tools=[helper.as_tool()]).run("go")
+        helper = agent("m-do.B.echo.stop.echo.stop", stop, name="helper", description="helps")
+        await agent("m-do.A.helper.helper.stop", stop, tools=[helper.as_tool()]).run("go")
     return stop.outcome
 
 

@@ -168,12 +168,13 @@ async def approval_in_scope() -> Outcome:
 
 @harness.case("stop")
 async def subagent() -> Outcome:
+    """It is asked twice."""
     async with EndstopTermination(**harness.LIMITS) as stop:
         helper = agent(
-            stop, "m-do.B.echo.stop", "helper", description="h", reflect_on_tool_use=True
+            stop, "m-do.B.echo.stop.echo.stop", "helper", description="h", max_tool_iterations=5
         )
         outer = agent(
-            stop, "m-do.A.helper.stop", tools=[AgentTool(helper)], reflect_on_tool_use=True
+            stop, "m-do.A.helper.helper.stop", tools=[AgentTool(helper)], max_tool_iterations=5
         )
         await outer.run(task="go")
     return stop.outcome

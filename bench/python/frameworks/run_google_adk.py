@@ -218,8 +218,11 @@ async def long_running() -> Outcome:
 
 @harness.case("stop")
 async def subagent() -> Outcome:
-    helper = agent("m-do.B.echo.stop", "helper", description="helps")
-    return (await Program(agent("m-do.A.helper.stop", tools=[AgentTool(helper)])).go()).outcome
+    """It is asked twice."""
+    helper = agent("m-do.B.echo.stop.echo.stop", "helper", description="helps")
+    return (
+        await Program(agent("m-do.A.helper.helper.stop", tools=[AgentTool(helper)])).go()
+    ).outcome
 
 
 @harness.case("error_max_budget_usd")

@@ -199,13 +199,14 @@ async def llm_in_tool_budget() -> Outcome:
 
 @harness.case("stop")
 async def subagent() -> Outcome:
-    inner = agent("m-do.B.echo.stop", name="helper")
+    """It is asked twice."""
+    inner = agent("m-do.B.echo.stop.echo.stop", name="helper")
 
     async def helper(text: str) -> str:
         """Helps."""
         return str(await inner.run(user_msg=text))
 
-    return await one(agent("m-do.A.helper.stop", tools=[helper]))
+    return await one(agent("m-do.A.helper.helper.stop", tools=[helper]))
 
 
 @harness.case("stop")

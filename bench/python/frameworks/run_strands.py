@@ -155,9 +155,10 @@ async def approval_in_scope() -> Outcome:
 
 @harness.case("stop")
 async def subagent() -> Outcome:
+    """It is asked twice."""
     async with EndstopHooks(**harness.LIMITS) as hooks:
-        helper = agent("m-do.B.echo.stop", hooks, name="helper", description="helps")
-        await agent("m-do.A.helper.stop", hooks, tools=[helper.as_tool()]).invoke_async("go")
+        helper = agent("m-do.B.echo.stop.echo.stop", hooks, name="helper", description="helps")
+        await agent("m-do.A.helper.helper.stop", hooks, tools=[helper.as_tool()]).invoke_async("go")
     return hooks.outcome
 
 
