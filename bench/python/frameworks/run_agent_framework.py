@@ -4,13 +4,13 @@ import asyncio
 import json
 from typing import Any
 
+import harness
 from agent_framework import Agent, AgentSession, Content, Message, tool
 from agent_framework.openai import OpenAIChatCompletionClient
 from openai import AsyncOpenAI
 from pydantic import BaseModel
 
 import endstop
-import harness
 from endstop import Outcome
 from endstop.adapters.agent_framework import Endstop, EndstopStopped
 

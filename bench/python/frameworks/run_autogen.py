@@ -4,6 +4,7 @@ import asyncio
 import json
 from typing import Any
 
+import harness
 from autogen_agentchat.agents import AssistantAgent
 from autogen_agentchat.conditions import HandoffTermination, TextMessageTermination
 from autogen_agentchat.messages import HandoffMessage
@@ -14,7 +15,6 @@ from autogen_ext.models.openai import OpenAIChatCompletionClient
 from pydantic import BaseModel
 
 import endstop
-import harness
 from endstop import Outcome
 from endstop.adapters.autogen import EndstopTermination
 

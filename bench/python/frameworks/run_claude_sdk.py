@@ -5,6 +5,7 @@ import asyncio
 import tempfile
 from typing import Any
 
+import harness
 from claude_agent_sdk import (
     ClaudeAgentOptions,
     ClaudeSDKClient,
@@ -14,7 +15,6 @@ from claude_agent_sdk import (
     tool,
 )
 
-import harness
 from endstop import Outcome
 from endstop.adapters.claude_sdk import Endstop
 

@@ -12,12 +12,12 @@ os.environ.update(
     OTEL_SDK_DISABLED="true",
 )
 
+import harness  # noqa: E402
 from crewai import LLM, Agent, Crew, Process, Task  # noqa: E402
 from crewai.flow import Flow, HumanFeedbackPending, human_feedback, start  # noqa: E402
 from crewai.tools import BaseTool, tool  # noqa: E402
 from pydantic import BaseModel  # noqa: E402
 
-import harness  # noqa: E402
 from endstop import Outcome  # noqa: E402
 from endstop.adapters.crewai import Endstop, EndstopStopped, tapped  # noqa: E402
 

@@ -5,9 +5,9 @@ import asyncio
 from typing import Any
 
 import dspy
+import harness
 from dspy.lm15 import RouterConfig
 
-import harness
 from endstop import Outcome
 from endstop.adapters.dspy import Endstop, EndstopStopped
 

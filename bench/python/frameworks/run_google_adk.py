@@ -6,6 +6,7 @@ import functools
 import json
 from typing import Any
 
+import harness
 from google import genai
 from google.adk.agents import LlmAgent, LoopAgent, ParallelAgent, SequentialAgent
 from google.adk.agents.run_config import RunConfig, StreamingMode
@@ -19,7 +20,6 @@ from google.genai import types
 from pydantic import BaseModel
 
 import endstop
-import harness
 from endstop import Outcome
 from endstop.adapters.google_adk import EndstopPlugin
 

@@ -7,6 +7,7 @@ from typing import Any
 
 os.environ.update(INSPECT_DISPLAY="none", INSPECT_LOG_DIR=tempfile.mkdtemp())
 
+import harness  # noqa: E402
 from inspect_ai import Task, eval_async  # noqa: E402
 from inspect_ai.agent import AgentSubmit, as_tool, handoff, react  # noqa: E402
 from inspect_ai.agent import run as run_agent  # noqa: E402
@@ -16,7 +17,6 @@ from inspect_ai.scorer import match  # noqa: E402
 from inspect_ai.tool import tool  # noqa: E402
 
 import endstop  # noqa: E402
-import harness  # noqa: E402
 from endstop import Outcome  # noqa: E402
 from endstop.adapters.inspect import checked, guarded, outcome_in  # noqa: E402
 

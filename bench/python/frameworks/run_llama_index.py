@@ -4,6 +4,7 @@ import asyncio
 import json
 from typing import Any
 
+import harness
 from llama_index.core.agent.workflow import AgentWorkflow, FunctionAgent
 from llama_index.core.tools import FunctionTool
 from llama_index.core.workflow import Context, HumanResponseEvent, InputRequiredEvent
@@ -11,7 +12,6 @@ from llama_index.llms.openai_like import OpenAILike
 from pydantic import BaseModel
 from workflows.context.serializers import PickleSerializer
 
-import harness
 from endstop import Outcome
 from endstop.adapters.llama_index import Endstop, EndstopStopped, Guarded, tapped
 

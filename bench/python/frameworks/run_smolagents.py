@@ -3,10 +3,10 @@
 import asyncio
 from typing import Any
 
+import harness
 from smolagents import CodeAgent, OpenAIModel, ToolCallingAgent, tool
 
 import endstop
-import harness
 from endstop import Outcome
 from endstop.adapters.smolagents import Endstop, EndstopStopped
 

@@ -5,6 +5,7 @@ import json
 import tempfile
 from typing import Any
 
+import harness
 from openai import AsyncOpenAI
 from pydantic import BaseModel
 from strands import Agent, ToolContext, tool
@@ -13,7 +14,6 @@ from strands.multiagent import GraphBuilder, Swarm
 from strands.session.file_session_manager import FileSessionManager
 
 import endstop
-import harness
 from endstop import Outcome
 from endstop.adapters.strands import EndstopHooks, EndstopStopped
 
