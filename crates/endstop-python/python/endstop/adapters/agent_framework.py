@@ -45,6 +45,7 @@ from agent_framework.exceptions import AgentFrameworkException
 
 import endstop
 from endstop import Detection
+from endstop._types import ResultStatus
 from endstop.adapters._base import arguments
 from endstop.adapters._scope import Conversations, Scope, Stopped
 
@@ -86,7 +87,7 @@ class Endstop(Scope):
         self._open |= {call.id for call in response.calls}
         return response
 
-    def tool(self, call: str, output: object, *, status: str = "ok") -> None:
+    def tool(self, call: str, output: object, *, status: ResultStatus = "ok") -> None:
         """Feeds the result of a tool call, which may be the answer."""
         self._open.discard(call)
         self._answered.add(call)

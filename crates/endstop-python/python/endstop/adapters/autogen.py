@@ -55,6 +55,7 @@ from autogen_core.models import ChatCompletionClient, CreateResult, RequestUsage
 
 import endstop
 from endstop import ConfigError, Detection, Outcome, Run, tap
+from endstop._types import ResultStatus
 from endstop.adapters._base import Asked, Live, Settings, why
 from endstop.adapters._scope import Conversations
 
@@ -244,7 +245,7 @@ class EndstopTermination(TerminationCondition):
 
     def _results(self, message: ToolCallExecutionEvent) -> None:
         for result in message.content:
-            status = "error" if result.is_error else "ok"
+            status: ResultStatus = "error" if result.is_error else "ok"
             self.run.result(result.call_id, result.content, status=status)
 
     def _to_config(self) -> Any:

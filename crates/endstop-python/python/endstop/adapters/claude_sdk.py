@@ -29,6 +29,7 @@ itself, so that `max_retries` and their cost are not seen. `endstop guard` sees 
 
 from __future__ import annotations
 
+from endstop._types import RunEnding
 from endstop.adapters._versions import require
 
 require("claude_sdk")
@@ -49,7 +50,7 @@ from claude_agent_sdk import (
     UserMessage,
 )
 
-from endstop import Detection, StreamDecoder
+from endstop import Detection, StreamDecoder, ToolStatus
 from endstop.adapters._base import Asked, arguments, why
 from endstop.adapters._scope import Scope, Stopped
 
@@ -57,7 +58,7 @@ __all__ = ["Endstop"]
 
 _API = "anthropic-messages"
 # The agent's own limits, and the endings that say the same.
-_LIMITS = {
+_LIMITS: dict[str, RunEnding] = {
     "error_max_turns": "error_max_turns",
     "error_max_budget_usd": "error_max_budget_usd",
 }

@@ -40,6 +40,7 @@ from inspect_ai.util import LimitExceededError, sample_limits, store
 
 import endstop
 from endstop import Detection, Outcome, tap
+from endstop._types import ResultStatus, RunEnding
 from endstop.adapters._base import arguments, why
 from endstop.adapters._scope import Ended, Scope, Stopped
 
@@ -58,7 +59,7 @@ _CURRENT: ContextVar[_Run | None] = ContextVar("endstop_inspect", default=None)
 
 
 # Inspect's own limits, and the endings that say the same.
-_LIMITS = {
+_LIMITS: dict[str, RunEnding] = {
     "token": "error_max_tokens",
     "cost": "error_max_budget_usd",
     "turn": "error_max_turns",
@@ -168,7 +169,7 @@ def checked(model: str | Model | None = None) -> Agent:
         results = _results(state)
         of = run.conversation(state, {message.tool_call_id or "" for message in results})
         for message in results:
-            status = "error" if message.error is not None else "ok"
+            status: ResultStatus = "error" if message.error is not None else "ok"
             run.after_tool(message.tool_call_id or "", message.text, status=status)
         used = get_model(model)
         try:

@@ -402,7 +402,8 @@ class _Graphs(BaseCallbackHandler):
         place = (facts.get("metadata") or {}).get("langgraph_checkpoint_ns", "")
         self.parents[facts["run_id"]] = facts.get("parent_run_id"), place
 
-    on_tool_start = on_chain_start
+    def on_tool_start(self, serialized: Any, input_str: str, **facts: Any) -> None:
+        self.on_chain_start(serialized, input_str, **facts)
 
     def on_chain_end(self, outputs: Any, *, run_id: uuid.UUID, **facts: Any) -> None:
         for live in self._ended(run_id):

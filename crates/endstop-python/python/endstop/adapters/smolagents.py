@@ -6,7 +6,7 @@ from endstop.adapters.smolagents import Endstop
 
 with Endstop(max_turns=25, max_budget_usd=2.0) as stop:
     model = stop.model(OpenAIModel("gpt-4o"))
-    agent = ToolCallingAgent(tools=[…], model=model, step_callbacks=[stop.on_step])
+    agent = ToolCallingAgent(tools=[], model=model, step_callbacks=[stop.on_step])
     answer = agent.run("Go.", max_steps=1000)      # or EndstopStopped leaves the block
 stop.outcome                                       # one ending
 ```
@@ -42,6 +42,7 @@ from smolagents.models import ChatMessage
 
 import endstop
 from endstop import Call, Detection, tap
+from endstop._types import ResultStatus
 from endstop.adapters._base import Asked, arguments
 from endstop.adapters._scope import Ended, Scope, Stopped
 
@@ -101,7 +102,7 @@ class Endstop(Scope):
             self._limit = f"{type(step.error).__name__}: {step.error}"
         elif main and step.is_final_answer and step.error is None:
             self._answer = (self._final(calls, step.action_output),)
-        status = "ok" if step.error is None else "error"
+        status: ResultStatus = "ok" if step.error is None else "error"
         for call in calls:
             for one in [self._main, *(one for known in self._managed.values() for one in known)]:
                 one.calls.pop(call, None)

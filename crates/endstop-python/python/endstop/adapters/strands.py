@@ -24,6 +24,7 @@ attempt is counted.
 
 from __future__ import annotations
 
+from endstop._types import RunEnding
 from endstop.adapters._versions import require
 
 require("strands")
@@ -60,7 +61,7 @@ _FINISH = {
     "stop_sequence": "stop_sequence",
 }
 # Strands' own limits, and the endings that say the same.
-_LIMITS = {
+_LIMITS: dict[str, RunEnding] = {
     "limit_turns": "error_max_turns",
     "limit_total_tokens": "error_max_tokens",
     "limit_output_tokens": "error_max_tokens",
