@@ -78,7 +78,7 @@ impl Guarded {
             Asked::Go { call, output_cap } => {
                 self.counts.calls += 1;
                 self.counts.metered += u64::from(facts.is_metered);
-                if self.is_turn(&place, facts) {
+                if self.counts_as_turn(&place, facts) {
                     self.rejected = None;
                 }
                 self.meter().called();

@@ -7,7 +7,7 @@ use super::event::GuardEvent;
 use super::gate::{CallPrice, Gate, lock};
 use super::guarded::Guarded;
 use super::observer::{CallObserver, NOT_SENT};
-use super::passing::{NAMED_LIKE_KEY, checked, has_other_charset, is_credential};
+use super::passing::{checked, has_other_charset, is_credential, is_credential_in};
 use super::pricing::{dialect_of, no_price, price_of};
 use super::resign::Signed;
 use super::runs::{RunHandle, Shared};
@@ -140,8 +140,13 @@ impl Gate {
         };
         let CallPrice { price, info: catalogue, other_unknown } =
             self.price(request, url.host(), placed.prompt_bytes);
-        if is_credential(head, placed.seat.run.id()) {
-            return self.refuse(head, NAMED_LIKE_KEY);
+        let name = placed.seat.run.id();
+        if is_credential(head, name) || is_credential_in(decoded, name) {
+            if let Some(run) = lock(&self.runs).by_key.get(&placed.seat.run).cloned() {
+                // An earlier request has named it without the key.
+                run.0.lock().record.hide_keys_of(head, decoded);
+            }
+            return self.refuse_name(head, name);
         }
         let run = self.run_of(&placed.seat.run);
         let reply = Reply::to(request, facts);
@@ -167,7 +172,7 @@ impl Gate {
         let place = place_of(&placed);
         let at = shared.now();
         let mut guarded = shared.lock();
-        let is_turn = guarded.is_turn(&place, &call);
+        let is_turn = guarded.counts_as_turn(&place, &call);
         let is_unknown = !placed.prompt_known && guarded.is_counting();
         if let (true, Some(_)) = (is_unknown, &request.previous_response) {
             drop(guarded);
@@ -331,7 +336,7 @@ const UNKNOWN_LENGTH: &str = "the provider stores this conversation, whose lengt
      reserved as if it filled the model's context window";
 /// Refuses a call that was admitted, and ends it in its run.
 fn not_sent(shared: &Arc<Shared>, ticket: Ticket, call: Arc<CallFacts>, error: &str) -> Decision {
-    let is_turn = shared.lock().is_turn(&ticket.place, &call);
+    let is_turn = shared.lock().counts_as_turn(&ticket.place, &call);
     let observer = CallObserver::new(Arc::clone(shared), ticket, call);
     Box::new(observer).end(End::NoResponse { error: format!("{NOT_SENT}: {error}"), sent: false });
     shared.lock().rejects(Cause::Refused, error, is_turn);

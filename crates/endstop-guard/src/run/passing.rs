@@ -8,12 +8,12 @@ use super::runs::RunHandle;
 use super::settings::Settings;
 use crate::clients::AwsKeys;
 use crate::exchange::answer::{Answer, bad_request};
-use crate::exchange::{Call, ClientFacts, Route as Line, RunKey, owner, route};
+use crate::exchange::{Call, ClientFacts, Route as Line, RunKey, each_in_body, owner, route};
 use crate::proxy::{Decision, End, Forward, RequestHead, ResponseObserver};
 use bytes::Bytes;
 use endstop_core::Decision as Cause;
 use endstop_wire::WireFormat;
-use endstop_wire::redact::KnownKeys;
+use endstop_wire::redact::{KnownKeys, Redacted, is_random};
 use http::Uri;
 use http::header::CONTENT_TYPE;
 use std::net::IpAddr;
@@ -120,6 +120,16 @@ impl Gate {
         self.refuse_in(run.as_ref(), head, (Cause::Refused, reason), bad_request(reason))
     }
 
+    /// Refuses a request whose run has a credential as its name, without showing that name.
+    pub(super) fn refuse_name(&self, head: &RequestHead, name: &str) -> Decision {
+        let target = KnownKeys::new([name]).redact(&head.redacted_target());
+        // A constant.
+        let reason = Redacted::exempt(NAMED_LIKE_KEY);
+        self.settings().meter.refused();
+        (self.hear)(GuardEvent::Refused { target, reason });
+        Decision::Answer(to_proxy(bad_request(NAMED_LIKE_KEY)))
+    }
+
     /// Refuses a request of a run with this answer. A model call counts as a turn.
     pub(super) fn refuse_in(
         &self,
@@ -188,15 +198,26 @@ pub(super) const NAMED_LIKE_KEY: &str =
 /// the names of runs.
 pub(super) fn is_credential(head: &RequestHead, name: &str) -> bool {
     let mut found = false;
+    // A value whose name does not prove that it is a credential must look like one.
     head.each_credential(|credential, is_guess| {
-        // The tables of a credential are built only if the name contains it. A placeholder such as `ollama` is
-        // not secret.
-        found |= !is_guess
-            && !credential.is_empty()
-            && name.contains(credential)
-            && *KnownKeys::new([credential]).redact(name) != *name;
+        found |= (!is_guess || is_random(credential)) && contains(name, credential);
     });
     found
+}
+
+/// Returns `true` if the name of a run contains a credential of the body of its request.
+pub(super) fn is_credential_in(body: &[u8], name: &str) -> bool {
+    let mut found = false;
+    each_in_body(body, |credential| found |= contains(name, credential));
+    found
+}
+
+fn contains(name: &str, credential: &str) -> bool {
+    // The tables of a credential are built only if the name contains it. A placeholder such as `ollama` is
+    // not secret.
+    !credential.is_empty()
+        && name.contains(credential)
+        && *KnownKeys::new([credential]).redact(name) != *name
 }
 
 /// `true` if a request's body is labelled with an encoding other than UTF-8, in which a server reads another text.

@@ -139,7 +139,7 @@ impl Guarded {
     }
 
     /// `true` if a call at this place is a turn.
-    pub(super) fn is_turn(&self, place: &Place, facts: &CallFacts) -> bool {
+    pub(super) fn counts_as_turn(&self, place: &Place, facts: &CallFacts) -> bool {
         self.judged(place, facts) != Judged::Call
     }
 

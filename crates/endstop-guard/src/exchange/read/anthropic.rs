@@ -1,6 +1,6 @@
 //! Anthropic Messages, also inside Bedrock's InvokeModel and on Vertex.
 
-use super::fields::Fields;
+use super::fields::{Fields, folded};
 use super::parts::{call, message_of, result, stand_in, str_of, take_joined, take_text, text};
 use super::tools::tools_of;
 use super::top::{Top, asks_for_json, forces_tool, named_tool};
@@ -12,13 +12,8 @@ use serde_json::Value;
 pub(super) fn read<'a>(fields: &Fields<'a>) -> Top<'a> {
     // `output_config` also holds the effort, so only its format asks for JSON.
     let format = fields.object("output_config").value("format");
-    // A message thread: after its creation a request has only the new messages, without system and tools.
-    let thread = fields.object("thread");
-    let previous = thread.string("previous_message_id").filter(|id| !id.is_empty());
-    let continues = thread.string("type").is_some_and(|kind| kind != "create");
     Top {
-        stored: continues && previous.is_none(),
-        previous_response: previous,
+        previous_response: continued(fields),
         tools: tools_of(fields, "tools"),
         schema: asks_for_json(&format) || asks_for_json(&fields.value("output_format")),
         tool_choice: forces_tool(&fields.value("tool_choice")),
@@ -28,6 +23,21 @@ pub(super) fn read<'a>(fields: &Fields<'a>) -> Top<'a> {
         messages: fields.list("messages"),
         ..Top::new(WireFormat::Anthropic, fields)
     }
+}
+
+/// Returns the id of the message that a request continues: after the creation of a message thread, a request has only
+/// the new messages, without system and tools. Empty if the thread is not written plainly, so that a server may read
+/// an id where guard does not: such an id is not known.
+fn continued(fields: &Fields<'_>) -> Option<String> {
+    let mut threads =
+        fields.iter().filter(|(name, text)| folded(name) == "thread" && *text != "null");
+    threads.next()?;
+    let thread = fields.object("thread");
+    let is_plain = !fields.is_ambiguous("thread")
+        && !["type", "previous_message_id"].into_iter().any(|name| thread.is_ambiguous(name));
+    let id = thread.string("previous_message_id").filter(|id| is_plain && !id.is_empty());
+    let is_new = is_plain && thread.string("type").as_deref() == Some("create");
+    if is_new { id } else { Some(id.unwrap_or_default()) }
 }
 
 /// Reads the session from `metadata.user_id`: a JSON object in a string, or in older versions

@@ -395,6 +395,75 @@ fn calls_with_tools_and_answers_are_turns() {
     });
 }
 
+/// A run cannot have a credential as its name, whatever header, parameter or member has it, and nothing shows it.
+#[test]
+fn run_is_not_named_like_a_credential() {
+    run(async {
+        const KEY: &str = "custom-4fQ9xTz71LmN0pWv8aBc";
+        let body = chat();
+        let with_key = |name: &str| {
+            let mut body = chat();
+            body[name] = json!(KEY);
+            body
+        };
+        for (header, query, body) in [
+            (format!("x-gateway-key: {KEY}"), "", body.clone()),
+            (format!("x-gateway: {KEY}"), "", body.clone()),
+            (format!("X-Upstream-Secret: {KEY}"), "", body.clone()),
+            (format!("authorization: Bearer {KEY}"), "", body.clone()),
+            (format!("x-portkey-config: Basic {KEY}"), "", body.clone()),
+            (format!("cookie: a=b; c={KEY}"), "", body.clone()),
+            ("x: y".to_owned(), "?secret-thing=KEY", body.clone()),
+            ("x: y".to_owned(), "?gateway=KEY", body.clone()),
+            ("x: y".to_owned(), "", with_key("api_key")),
+        ] {
+            for by_header in [false, true] {
+                let (guard, server) = guarded(limited(usd(5.0))).await;
+                let query = query.replace("KEY", KEY);
+                let (prefix, named) = if by_header {
+                    (String::new(), format!("x-endstop-run: {KEY}\r\n"))
+                } else {
+                    (format!("/run/{KEY}"), String::new())
+                };
+                let request = json_to(&format!("{prefix}/v1/chat/completions{query}"), &body);
+                let request = String::from_utf8(request).expect("text");
+                let request = request.replacen("\r\n", &format!("\r\n{header}\r\n{named}"), 1);
+                let (status, answer) = call(guard.address, request.as_bytes()).await;
+                assert_eq!(status, 400, "{header} {query}");
+                assert!(!answer.expect("a body").contains(KEY), "{header} {query}");
+                assert_eq!((asked(&server), guard.gate.runs().len()), (0, 0), "{header} {query}");
+                let events = format!("{:?}", guard.events.lock().expect("a lock"));
+                assert!(!events.contains(KEY), "{events}");
+            }
+        }
+        // A request that names the run comes before the one with the key.
+        let (guard, _) = guarded(limited(usd(5.0))).await;
+        let path = format!("/run/{KEY}/v1/chat/completions");
+        assert_eq!(call(guard.address, &json_to(&path, &body)).await.0, 200);
+        let request = String::from_utf8(json_to(&path, &body)).expect("text");
+        let request = request.replacen("\r\n", &format!("\r\nx-gateway-key: {KEY}\r\n"), 1);
+        assert_eq!(call(guard.address, request.as_bytes()).await.0, 400);
+        let outcome = guard.run(KEY).expect("a run").close(true, "");
+        assert!(!serde_json::to_string(&*outcome).expect("JSON").contains(KEY), "{outcome:?}");
+        // Other names: a random one in guard's own header, and values that are not credentials.
+        for (header, name) in [
+            (format!("x-endstop-run: {KEY}"), KEY),
+            (
+                "x-endstop-run: nightly-build-12\r\nx-job: nightly-build-12".to_owned(),
+                "nightly-build-12",
+            ),
+            ("x-endstop-run: r1\r\nx-gateway-key: r1".to_owned(), "r1"),
+        ] {
+            let (guard, _) = guarded(limited(usd(5.0))).await;
+            let request = String::from_utf8(json_to("/v1/chat/completions", &body)).expect("text");
+            let request = request.replacen("\r\n", &format!("\r\n{header}\r\n"), 1);
+            assert_eq!(call(guard.address, request.as_bytes()).await.0, 200, "{header}");
+            let outcome = guard.run(name).expect("a run").close(true, "");
+            assert_eq!(outcome.run_id.as_deref(), Some(name), "{header}");
+        }
+    });
+}
+
 /// A path can name another model than the body: a deployment of Azure. The higher price is reserved, and under a strict
 /// ceiling both must be known.
 #[test]
@@ -663,6 +732,49 @@ fn turns_of_a_message_thread_are_turns() {
         assert!(paid > 0.01 && paid <= 0.06, "{paid}");
         let cost = guard.run("t").expect("a run").spent().cost.to_usd();
         assert!((cost - paid).abs() < 1e-9, "{cost} {paid}");
+    });
+}
+
+/// A thread that is not written plainly is not a new conversation: a server may read an id in it.
+#[test]
+fn thread_in_another_spelling_is_not_new() {
+    run(async {
+        let body = |thread: &str| {
+            format!(
+                r#"{{"model":"m","max_tokens":50,{thread},"messages":[{{"role":"user","content":"go on"}}]}}"#
+            )
+        };
+        for thread in [
+            r#""thread":{}"#,
+            r#""thread":{"previous_message_id":"msg_1"}"#,
+            r#""thread":{"Previous_Message_Id":"msg_1"}"#,
+            r#""thread":{"type":"continue"}"#,
+            r#""thread":{"Type":"continue","previous_message_id":"msg_1"}"#,
+            r#""thread":{"type":"Create"}"#,
+            r#""thread":{"type":"create","Type":"continue"}"#,
+            r#""thread":{"type":"create","type":"continue"}"#,
+            r#""Thread":{"type":"continue","previous_message_id":"msg_1"}"#,
+            r#""THREAD":{"type":"create"}"#,
+            r#""thread":{"type":"create"},"Thread":{"type":"continue"}"#,
+            r#""thread":"msg_1""#,
+            r#""thread":["msg_1"]"#,
+        ] {
+            for limits in [usd(5.0), Limits { max_turns: Some(3), ..Limits::none() }] {
+                let (guard, server) = guarded(limited(limits)).await;
+                let kind = Some("application/json");
+                let request = request("POST", "/run/t/v1/messages", kind, body(thread).as_bytes());
+                let (status, answer) = call(guard.address, &request).await;
+                let answer = answer.expect("a body");
+                assert!(status == 400 && answer.contains("thread_unsupported_request"), "{thread}");
+                assert_eq!(asked(&server), 0, "{thread}");
+            }
+        }
+        for thread in [r#""thread":{"type":"create"}"#, r#""thread":null"#, r#""threads":{}"#] {
+            let (guard, _) = guarded(limited(usd(5.0))).await;
+            let kind = Some("application/json");
+            let request = request("POST", "/run/t/v1/messages", kind, body(thread).as_bytes());
+            assert_eq!(call(guard.address, &request).await.0, 200, "{thread}");
+        }
     });
 }
 

@@ -310,7 +310,7 @@ fn cost_of_images_without_usage_has_no_bound() {
     });
 }
 
-/// A program that only makes embeddings has done its work if it says so.
+/// A program that only makes embeddings and exits with 0 has done its work.
 #[test]
 fn program_with_embeddings_alone_can_succeed() {
     run(async {
