@@ -517,7 +517,10 @@ async def waited_too_long() -> Any:
 @harness.case("error_timeout")
 async def own_timeout() -> Any:
     program = Program("slow", limits={"timeout": "500ms"})
-    return await program.go()
+    began = asyncio.get_running_loop().time()
+    outcome = await program.go()
+    assert asyncio.get_running_loop().time() - began < 2, "the model is not waited for"
+    return outcome
 
 
 async def leave(program: Program) -> Any:

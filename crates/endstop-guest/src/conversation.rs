@@ -3,9 +3,9 @@
 use crate::pricing::Pricing;
 use endstop_core::guest::{Admission, Guest, GuestReply, GuestStart, Spending};
 use endstop_core::{
-    Effect, EffectId, ErrorClass, Event, GuestCall, Limits, Message, ModelError, ModelTurn,
-    Outcome, Run, RunEvent, RunSpec, SignalReason, Termination, TerminationSignal, ToolCall,
-    ToolReport, ToolStatus, TurnDelta, Usage,
+    Billing, Effect, EffectId, ErrorClass, Event, GuestCall, Limits, Message, ModelError,
+    ModelTurn, Outcome, Run, RunEvent, RunPhase, RunSpec, SignalReason, Termination,
+    TerminationSignal, ToolCall, ToolReport, ToolStatus, TurnDelta, Usage,
 };
 use endstop_wire::Decoded;
 use serde::de::IgnoredAny;
@@ -70,6 +70,8 @@ pub(crate) struct Conversation {
     pub(crate) events: Vec<Event>,
     /// The model call that waits for its response, and the handle that made it.
     open: Option<(EffectId, u32)>,
+    /// `true` once a model call was asked for.
+    pub(crate) is_used: bool,
     /// The part of its totals that the others know.
     pub(crate) told: Spending,
     /// Failed attempts in a row.
@@ -89,7 +91,11 @@ impl Conversation {
     pub(crate) fn new(of: String, spec: RunSpec, pricing: Pricing) -> Conversation {
         let start = GuestStart { price: pricing.price(), record: true, ..GuestStart::default() };
         let (limits, known_bytes) = (spec.limits.clone(), bytes_in(&spec));
-        Conversation::around(of, limits, known_bytes, Guest::new(spec, start), pricing)
+        let mut talk =
+            Conversation::around(of, limits, known_bytes, Guest::new(spec, start), pricing);
+        // The start is an event, too.
+        talk.after_step();
+        talk
     }
 
     pub(crate) fn around(
@@ -105,6 +111,7 @@ impl Conversation {
             guest,
             events: Vec::new(),
             open: None,
+            is_used: false,
             told: Spending::default(),
             failed: 0,
             known_bytes,
@@ -132,6 +139,7 @@ impl Conversation {
         ask: Ask,
         turns_in_flight: u32,
     ) -> bool {
+        self.is_used = true;
         if self.open.is_some() {
             let problem =
                 "the model was called again before the response of the call before was fed";
@@ -181,7 +189,12 @@ impl Conversation {
             && self.pricing.price() != asked_price
         {
             // The call was admitted without this price.
-            turn.cost = self.pricing.price().map(|price| price.cost(&turn.usage));
+            if turn.usage.input_tokens.is_some() && turn.usage.generated_tokens().is_some() {
+                turn.cost = self.pricing.price().map(|price| price.cost(&turn.usage));
+            } else {
+                // Its estimate has the other price, which bounds nothing.
+                turn.usage.billing = Billing::More;
+            }
         }
         let text = turn.as_ref().map(ModelTurn::text).unwrap_or_default();
         // Of a response that asks for its tools only invalid calls can be held back.
@@ -270,6 +283,11 @@ impl Conversation {
         self.known_bytes = self.known_bytes.saturating_add(report.content.len() as u64);
         let _ = self.guest.result(at, call_id, report);
         self.after_step();
+    }
+
+    /// `true` if a model call waits for its response, or tools were asked for and not answered.
+    pub(crate) fn is_open(&self) -> bool {
+        self.is_calling() || self.guest.run().is_some_and(|run| run.phase() == RunPhase::Tools)
     }
 
     /// Returns the ending of the conversation if its loop ends now.

@@ -24,12 +24,13 @@ pub fn names(guest: GuestMode) -> impl Iterator<Item = &'static str> {
 /// because programs measure some times in seconds and others in milliseconds.
 ///
 /// # Errors
-/// Names the limit that is unknown, invalid, or without effect on the guest.
+/// Names the limit that is unknown, invalid, given twice, or without effect on the guest.
 pub fn apply(
     limits: &mut Limits,
     changes: &Map<String, Value>,
     guest: GuestMode,
 ) -> Result<(), LimitError> {
+    let mut seen: Vec<&str> = Vec::new();
     for (name, value) in changes {
         let wrong = |problem: String| LimitError { key: name.clone(), problem };
         let in_ms = name.strip_suffix("_ms");
@@ -39,6 +40,10 @@ pub fn apply(
         let Some(row) = row else {
             return Err(wrong(unknown_key(name, &names(guest).collect::<Vec<_>>())));
         };
+        if seen.contains(&row.name) {
+            return Err(wrong(format!("`{}` is given twice", row.name)));
+        }
+        seen.push(row.name);
         if row.unit == Unit::Time && row.name == name && value.is_number() {
             return Err(wrong(format!(
                 "{value} has no unit; write \"{value}s\", or {name}_ms in milliseconds"

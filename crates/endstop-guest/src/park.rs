@@ -26,7 +26,7 @@ use crate::run_state::RunState;
 use endstop_core::guest::Guest;
 use endstop_core::limits::{TABLE, unknown_key};
 use endstop_core::policy::TerminationPolicy;
-use endstop_core::{Event, LimitRow, Limits, Price, RunSpec};
+use endstop_core::{Event, EventKind, LimitRow, Limits, Price, RunSpec};
 use endstop_wire::dialect::dialect;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -100,6 +100,8 @@ impl Talk {
         talk.notes = notes;
         talk.told = talk.guest.spending();
         talk.failed = failed;
+        let is_call = |event: &Event| matches!(event.kind, EventKind::Asked { .. });
+        talk.is_used = talk.events.iter().any(is_call);
         talk.api = dialect(&api).map_or("", |known| known.name);
         talk
     }

@@ -223,19 +223,45 @@ impl RunState {
         work: impl FnOnce(&mut Conversation) -> T,
     ) -> T {
         self.at = self.at.max(at);
+        let done = work(&mut self.talks[index]);
+        self.share(at, index);
+        if let Some(outcome) = self.talks[index].outcome().filter(|_| index != 0) {
+            self.talks[0].guest.close_as(at, true, "", NestedEnding::from(&*outcome));
+            self.talks[0].after_step();
+        }
+        if self.run().is_none() {
+            self.settle_others(at);
+        }
+        done
+    }
+
+    /// Tells the others what a conversation has spent.
+    fn share(&mut self, at: Duration, index: usize) {
         let talk = &mut self.talks[index];
-        let done = work(talk);
         let now = talk.guest.spending();
         let news = now.since(&talk.told);
         talk.told = now;
         if !news.is_nothing() {
             self.tell(at, &news, Some(index));
         }
-        if let Some(outcome) = self.talks[index].outcome().filter(|_| index != 0) {
-            self.talks[0].guest.close_as(at, true, "", NestedEnding::from(&*outcome));
-            self.talks[0].after_step();
+    }
+
+    /// Books the calls of the other conversations that are in flight when the run ends: they may be billed.
+    fn settle_others(&mut self, at: Duration) {
+        for index in 1..self.talks.len() {
+            if self.talks[index].is_calling() && self.talks[index].guest.run().is_some() {
+                self.talks[index].guest.close(at, false, "the run has ended");
+                self.share(at, index);
+            }
         }
-        done
+    }
+
+    /// Checks the clock of the run before a step of another conversation. `false`: the run has ended.
+    fn is_in_time(&mut self, at: Duration, index: usize) -> bool {
+        if index != 0 {
+            self.tick(at);
+        }
+        self.run().is_some()
     }
 
     /// Performs a step of a conversation's guest.
@@ -274,9 +300,7 @@ impl RunState {
         if let Some(open) = self.open_for(handle) {
             return open;
         }
-        let is_unused =
-            |talk: &Conversation| talk.guest.spending().calls == 0 && !talk.is_calling();
-        if self.talks.len() == 1 && is_unused(&self.talks[0]) {
+        if self.talks.len() == 1 && !self.talks[0].is_used {
             // The first one leads, whatever its name.
             self.talks[0].of.clone_from(&handle.of);
         }
@@ -313,12 +337,9 @@ impl RunState {
             return false;
         }
         let index = self.place(handle);
-        if index != 0 {
-            // A deadline may have passed without a call of the first conversation.
-            self.tick(at);
-            if self.run().is_none() {
-                return false;
-            }
+        // A deadline may have passed without a call of the first conversation.
+        if !self.is_in_time(at, index) {
+            return false;
         }
         let others = |(other, talk): (usize, &Conversation)| other != index && talk.is_calling();
         let in_flight = self.talks.iter().enumerate().filter(|talk| others(*talk)).count();
@@ -338,7 +359,8 @@ impl RunState {
         if self.open_for(handle).is_none() {
             self.ask(at, handle, Ask { streaming: decoded.streamed, ..Ask::default() });
         }
-        let Some(index) = self.open_for(handle) else {
+        let open = self.open_for(handle).filter(|index| self.is_in_time(at, *index));
+        let Some(index) = open else {
             self.talks[0].api = api;
             return self.talks[0].ended_turn(decoded.signal, decoded.error);
         };
@@ -368,7 +390,7 @@ impl RunState {
         if self.open_for(handle).is_none() {
             self.ask(at, handle, Ask { streaming: true, ..Ask::default() });
         }
-        if let Some(index) = self.open_for(handle) {
+        if let Some(index) = self.open_for(handle).filter(|index| self.is_in_time(at, *index)) {
             self.step(at, index, |talk| talk.delta(at, delta));
         }
     }
@@ -385,6 +407,9 @@ impl RunState {
             talk.guest.run().is_some_and(|run| run.open_tool(call_id).is_some())
         };
         let Some(index) = self.talks.iter().position(waits) else { return false };
+        if !self.is_in_time(at, index) {
+            return true;
+        }
         self.step(at, index, |talk| talk.result(at, call_id, report));
         true
     }
@@ -405,8 +430,8 @@ impl RunState {
         self.tell(at, spending, None);
     }
 
-    /// Adds what a response of another agent has cost: at the price of its own model or, if that is not
-    /// known, of the run. It is not a turn of the run.
+    /// Adds what a response of another agent has cost: at the price of its own model, or the one that
+    /// the caller gave. It is not a turn of the run.
     pub fn spent_on(&mut self, at: Duration, decoded: Decoded, api: &'static str) {
         let spending = self.talks[0].pricing.cost_of(decoded, api);
         self.spent(at, &spending);
@@ -449,9 +474,24 @@ impl RunState {
         self.guest_step(at, 0, |guest| guest.fault(at, name, message))
     }
 
-    /// Reports that the loop is gone, and returns the outcome. The ending of the last response becomes
-    /// final if `ok`, or the one that the loop declares. A response that failed, or that was cut or
-    /// filtered, is not replaced by a declared answer.
+    /// The conversation that decides how the run ends: the run's own if it was used, else the one that had
+    /// the last response, because agents hand over to each other.
+    fn deciding(&self) -> usize {
+        let own = &self.talks[0];
+        if own.of.is_empty() && own.is_used { 0 } else { self.last }
+    }
+
+    /// The ending that stands against a success of the conversation that decides: another one has a call
+    /// without response, tools without results, or a response that must not be used.
+    fn objection(&self, deciding: usize) -> Option<usize> {
+        let is_bad = |talk: &Conversation| talk.provisional().is_some_and(|one| !one.is_success());
+        let mut others = (0..self.talks.len()).filter(|index| *index != deciding);
+        others.find(|index| self.talks[*index].is_open() || is_bad(&self.talks[*index]))
+    }
+
+    /// Reports that the loop is gone, and returns the outcome. The ending of the conversation that decides
+    /// becomes final if `ok`, or the one that the loop declares. Without a model call, over a response that
+    /// failed, was cut or was filtered, and while its retry has no response, a loop has no answer to declare.
     pub fn close(
         &mut self,
         at: Duration,
@@ -459,20 +499,28 @@ impl RunState {
         detail: &str,
         declared: Option<Declared>,
     ) -> Arc<Outcome> {
-        let last = self.last;
-        let is_bad = self.talks[last].provisional().is_some_and(|ending| !ending.is_success());
+        if self.run().is_none() {
+            return self.guest_step(at, 0, |guest| guest.close(at, ok, detail));
+        }
+        let mut deciding = self.deciding();
+        let is_answer = matches!(declared, Some(Declared::Submitted(_)));
         let (ok, detail) = match &declared {
             Some(declared) if declared.is_blank() => (false, "the answer is blank"),
             _ => (ok, detail),
         };
-        let declared = declared.filter(|declared| {
-            !(declared.is_blank() || is_bad && matches!(declared, Declared::Submitted(_)))
-        });
+        let own = &self.talks[deciding];
+        let is_bad = own.provisional().is_some_and(|ending| !ending.is_success());
+        let has_none = is_bad || own.is_calling() || !self.talks.iter().any(|talk| talk.is_used);
+        let declared = declared.filter(|_| !is_answer || ok && !has_none);
+        if declared.is_none() && ok && !is_bad {
+            deciding = self.objection(deciding).unwrap_or(deciding);
+        }
         let decided = match declared {
             Some(declared) => Some(declared.nested(detail)),
-            None if last != 0 && self.run().is_some() => {
+            None if deciding != 0 => {
                 // Its outcome would end the run without this detail.
-                let outcome = self.talks[last].guest.close(at, ok, detail);
+                let outcome = self.talks[deciding].guest.close(at, ok, detail);
+                self.share(at, deciding);
                 Some(NestedEnding::from(&*outcome))
             }
             None => None,
@@ -486,7 +534,7 @@ impl RunState {
     /// Ends the run with its last response if that was an answer, or a response from which a plain
     /// loop cannot continue.
     pub fn end_if_answered(&mut self, at: Duration) {
-        if self.talks[self.last].provisional().is_some() {
+        if self.talks[self.deciding()].provisional().is_some() {
             self.close(at, true, "", None);
         }
     }
@@ -505,7 +553,7 @@ impl RunState {
     pub fn ending(&self) -> Option<Termination> {
         match self.outcome() {
             Some(outcome) => Some(outcome.termination),
-            None => self.talks[self.last].provisional(),
+            None => self.talks[self.deciding()].provisional(),
         }
     }
 

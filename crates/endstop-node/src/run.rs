@@ -63,9 +63,9 @@ pub struct SpentFields {
     /// Cost in US dollars; missing: unknown.
     pub cost_usd: Option<f64>,
     /// Turns, which count towards `max_turns`.
-    pub turns: Option<u32>,
+    pub turns: Option<f64>,
     /// Model calls, for the outcome.
-    pub model_calls: Option<u32>,
+    pub model_calls: Option<f64>,
 }
 
 /// The progress of a run.
@@ -313,18 +313,37 @@ impl NativeRun {
     /// Adds what a nested run has spent.
     #[napi(catch_unwind)]
     pub fn spent(&self, env: Env, at: f64, spent: SpentFields) -> Result<bool> {
+        let SpentFields { input_tokens, output_tokens, cost_usd, turns, model_calls } = spent;
+        let counts = [
+            ("inputTokens", input_tokens),
+            ("outputTokens", output_tokens),
+            ("turns", turns),
+            ("modelCalls", model_calls),
+        ];
+        for (name, number) in counts {
+            if number.is_some_and(|number| number < 0.0 || number.fract() != 0.0) {
+                return Err(config(format!(
+                    "invalid `{name}`: expected a whole number, 0 or more"
+                )));
+            }
+        }
+        if cost_usd.is_some_and(|usd| !usd.is_finite() || usd < 0.0) {
+            return Err(config("invalid `costUsd`: expected a number of US dollars, 0 or more"));
+        }
+        let small =
+            |number: Option<f64>| u32::try_from(count(number.unwrap_or(0.0))).unwrap_or(u32::MAX);
         let spending = Spending {
             usage: endstop_core::Usage {
                 // Missing counts are 0 and not unknown, because the caller states all that was
                 // spent.
-                input_tokens: Some(spent.input_tokens.map_or(0, count)),
-                output_tokens: Some(spent.output_tokens.map_or(0, count)),
+                input_tokens: Some(input_tokens.map_or(0, count)),
+                output_tokens: Some(output_tokens.map_or(0, count)),
                 ..endstop_core::Usage::default()
             },
-            cost: spent.cost_usd.map(NanoUsd::from_usd).unwrap_or_default(),
-            cost_unknown: spent.cost_usd.is_none(),
-            turns: spent.turns.unwrap_or(0),
-            calls: spent.model_calls.unwrap_or(0),
+            cost: cost_usd.map(NanoUsd::from_usd).unwrap_or_default(),
+            cost_unknown: cost_usd.is_none(),
+            turns: small(turns),
+            calls: small(model_calls),
             ..Spending::default()
         };
         self.continues(env, at, |state, at| {

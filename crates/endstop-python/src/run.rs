@@ -82,6 +82,10 @@ impl Run {
                 // A clock that went back behind the start is at the start, because the kernel has
                 // no negative time.
                 let seconds: f64 = clock.call0(py)?.extract(py)?;
+                if !seconds.is_finite() {
+                    let message = format!("the clock returned {seconds}, which is not a time");
+                    return Err(error(py, Exception::Config, message));
+                }
                 let since = Duration::try_from_secs_f64(seconds - self.clock_began);
                 Ok(self.before.saturating_add(since.unwrap_or_default()))
             }
@@ -473,6 +477,10 @@ impl Run {
                 state.is_running()
             });
         }
+        if cost_usd.is_some_and(|usd| !usd.is_finite() || usd < 0.0) {
+            let message = "invalid `cost_usd`: expected a number of US dollars, 0 or more";
+            return Err(error(py, Exception::Config, message));
+        }
         let usage = endstop_core::Usage {
             input_tokens: Some(input_tokens),
             output_tokens: Some(output_tokens),
@@ -810,6 +818,10 @@ impl ModelCall {
 
     /// Reports that no response comes. A call that is open has failed, and may have been billed.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
+        // Of a parked run no call is open.
+        if self.run.get().parked(py)? {
+            return Ok(());
+        }
         self.run.get().step(py, |state, at| {
             if state.is_open(&self.handle) {
                 let problem = "the call was closed before its response was fed";

@@ -56,7 +56,7 @@ pub(crate) fn report(
     };
     report.variables = read(variables, "variables")?.unwrap_or_default();
     report.metrics = read(metrics, "metrics")?.unwrap_or_default();
-    report.halt = halt;
+    report.halt = halt.map(|reason| secrets_out(&reason));
     Ok(report)
 }
 

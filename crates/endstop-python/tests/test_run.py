@@ -10,6 +10,7 @@ import pickle
 import subprocess
 import sys
 import threading
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -591,3 +592,74 @@ def test_number_that_json_lacks_is_named(value: float) -> None:
     ):
         with pytest.raises(endstop.ConfigError, match="(NaN|Infinity) is not a number in JSON"):
             use()
+
+
+def test_deadline_of_an_async_block() -> None:
+    async def ended_before() -> list[str]:
+        seen = []
+        async with Run(timeout="100ms") as run:
+            assert run.go()
+            run.turn(answer())
+            assert not run.go()
+            await asyncio.sleep(0.2)
+            seen.append("slept")
+        return [*seen, run.finished().termination]
+
+    assert asyncio.run(ended_before()) == ["slept", "stop"]
+
+    async def changed() -> str:
+        async with Run() as run:
+            run.set_limits({"timeout": "100ms"})
+            await asyncio.sleep(30)
+        return run.finished().termination
+
+    assert asyncio.run(changed()) == "error_timeout"
+
+    async def busy() -> float:
+        started = asyncio.get_running_loop().time()
+
+        def slow(step: endstop.Step, context: endstop.Context) -> bool:
+            time.sleep(0.3)
+            return False
+
+        async with Run(timeout="100ms", policy=endstop.policy("slow")(slow)) as run:
+            assert run.go()
+            run.turn(calls("x"))
+            await asyncio.to_thread(run.result, "x", "found")
+            await asyncio.sleep(30)
+        assert run.finished().termination == "error_timeout"
+        return asyncio.get_running_loop().time() - started
+
+    assert asyncio.run(busy()) < 10
+
+
+def test_values_that_would_lose_a_limit() -> None:
+    for both in [
+        {"timeout": "5s", "timeout_ms": None},
+        {"timeout": "5s", "limits": {"timeout_ms": 1}},
+    ]:
+        with pytest.raises(endstop.ConfigError, match="twice"):
+            Run(**both)  # type: ignore[arg-type]
+    run = Run(max_budget_usd=1.0)
+    for usd in (math.nan, math.inf, -1.0):
+        with pytest.raises(endstop.ConfigError, match="cost_usd"):
+            run.spent(cost_usd=usd)
+    with pytest.raises(endstop.ConfigError, match="not a time"):
+        Run(timeout="5s", clock=lambda: math.nan).go()
+
+
+def test_handle_of_a_parked_run_closes() -> None:
+    run = Run()
+    with run.call("a") as call:
+        call.ask()
+        call.turn(calls("x"))
+        text = run.park()
+    assert Run.resume(text).turns == 1
+
+
+def test_reason_of_a_halt_is_redacted() -> None:
+    run = Run()
+    run.turn(calls("a"))
+    key = "sk-proj-" + "a1B2" * 12
+    run.result("a", "x", halt=f"bad {key}")
+    assert key not in repr(run.finished()) + run.finished().to_json()

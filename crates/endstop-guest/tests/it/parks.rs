@@ -87,6 +87,20 @@ fn resumed_run_continues_where_it_was() {
 }
 
 #[test]
+fn run_is_parked_before_its_first_call() {
+    let mut run = start(Limits { timeout: Some(at(5)), ..Limits::default() });
+    let text = run.park(at(1)).unwrap();
+    let mut again = resume(&text).unwrap();
+    assert_eq!(again.wake_at(), Some(at(5)), "the clock runs on");
+    assert!(again.ask(at(2), &Handle::default(), Ask::default()));
+    let mut late =
+        resume(&start(Limits { timeout: Some(at(5)), ..Limits::default() }).park(at(1)).unwrap())
+            .unwrap();
+    late.tick(at(6));
+    assert_eq!(late.outcome().unwrap().termination, Termination::ErrorTimeout);
+}
+
+#[test]
 fn fingerprints_are_kept() {
     let mut run = start(Limits::default());
     for round in 0..40 {

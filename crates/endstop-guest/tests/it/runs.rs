@@ -1,5 +1,6 @@
 //! Runs of a guest: held-back calls, described responses, prices.
 
+use endstop_core::TurnDelta;
 use endstop_core::{
     ErrorClass, Limits, Message, ModelError, NanoUsd, Price, RunSpec, SignalReason, Termination,
     ToolCall, ToolReport, ToolStatus, Usage,
@@ -279,4 +280,139 @@ fn responses_of_other_agents_cost_and_are_no_turns() {
     let outcome = run.close(START, true, "", None);
     assert_eq!((outcome.termination, outcome.cost_upper), (Termination::Stop, None));
     assert!(outcome.cost_unknown);
+}
+
+#[test]
+fn answer_of_another_conversation_is_not_that_of_the_run() {
+    let answers = |run: &mut RunState, handle: &Handle| {
+        assert!(run.ask(at(1), handle, Ask::default()));
+        run.turn(at(1), handle, describe(said("sub answer", "stop", vec![])), "");
+    };
+    let asks = |run: &mut RunState, finish: &str| {
+        assert!(run.ask(at(0), &own(), Ask::default()));
+        run.turn(at(0), &own(), describe(said("", finish, vec![call("a", "{}")])), "");
+    };
+    let unfinished = Termination::ErrorDuringExecution;
+    for (what, finish, answered, expected) in [
+        ("an open tool", "tool_calls", false, unfinished),
+        ("no call after the tool", "tool_calls", true, unfinished),
+        ("a cut response", "length", false, Termination::ErrorOutputTruncated),
+    ] {
+        let mut run = run(Limits::default(), None);
+        asks(&mut run, finish);
+        let sub = run.handle("sub");
+        answers(&mut run, &sub);
+        if answered {
+            assert!(run.result(at(1), "a", ToolReport::new(ToolStatus::Ok, "r")));
+        }
+        // The loop of the run asks again: its own last response decides, and that is not an answer.
+        run.end_if_answered(at(2));
+        let declared = Declared::read("submitted", Some("x".into()), "").unwrap();
+        let declares = finish == "length";
+        let outcome = run.close(at(2), true, "", declares.then_some(declared));
+        assert_eq!(outcome.termination, expected, "{what}");
+    }
+    // In flight: of the run, or of another conversation whose agent has not answered.
+    for own_waits in [true, false] {
+        let mut run = run(Limits::default(), None);
+        let sub = run.handle("sub");
+        let (first, second) = if own_waits { (own(), sub) } else { (sub, own()) };
+        assert!(run.ask(at(0), &own(), Ask::default()));
+        assert!(run.ask(at(0), if own_waits { &second } else { &first }, Ask::default()));
+        run.turn(at(1), &second, describe(said("answer", "stop", vec![])), "");
+        let outcome = run.close(at(2), true, "", None);
+        assert_eq!(outcome.termination, unfinished, "own waits: {own_waits}");
+        assert!(outcome.cost_unknown && outcome.model_calls == 2);
+    }
+    // Agents hand over: the last one has the answer.
+    let mut run = run(Limits::default(), None);
+    let (first, second) = (run.handle("triage"), run.handle("expert"));
+    assert!(run.ask(at(0), &first, Ask::default()));
+    run.turn(at(0), &first, describe(said("", "tool_calls", vec![call("a", "{}")])), "");
+    run.result(at(0), "a", ToolReport::new(ToolStatus::Ok, "handed over"));
+    answers(&mut run, &second);
+    assert_eq!(run.close(at(2), true, "", None).termination, Termination::Stop);
+}
+
+#[test]
+fn loop_without_an_answer_has_none_to_declare() {
+    let submitted = || Some(Declared::read("submitted", Some("x".into()), "").unwrap());
+    let mut unused = run(Limits::default(), None);
+    unused.spent(START, &endstop_core::guest::Spending { calls: 3, ..Default::default() });
+    assert!(!unused.close(START, true, "", submitted()).termination.is_success(), "no call");
+    let mut failed = run(Limits::default(), None);
+    failed.turn(START, &own(), describe(said("", "tool_calls", vec![call("a", "{}")])), "");
+    let outcome = failed.close(START, false, "exploded", submitted());
+    assert_eq!(outcome.termination, Termination::ErrorDuringExecution);
+    assert!(outcome.decided_by.evidence.contains("exploded"));
+    for finish in ["length", "content_filter"] {
+        let mut retried = run(Limits::default(), None);
+        retried.turn(START, &own(), describe(said("half", finish, vec![])), "");
+        assert!(retried.ask(START, &own(), Ask { retry: true, ..Ask::default() }));
+        let outcome = retried.close(START, true, "", submitted());
+        assert!(!outcome.termination.is_success(), "{finish}: the retry has no response");
+    }
+}
+
+#[test]
+fn time_holds_for_every_conversation() {
+    for step in ["delta", "turn", "result"] {
+        let mut run = run(Limits { timeout: Some(at(5)), ..Limits::default() }, None);
+        assert!(run.ask(at(0), &own(), Ask::default()));
+        let sub = run.handle("sub");
+        assert!(run.ask(at(1), &sub, Ask::default()));
+        let calls = vec![call("b", "{}")];
+        match step {
+            "delta" => run.delta(at(100), &sub, TurnDelta::Text("late".into())),
+            "turn" => {
+                let late = run.turn(at(100), &sub, describe(said("", "tool_calls", calls)), "");
+                assert!(late.calls.is_empty() && late.outcome.is_some());
+            }
+            _ => {
+                run.turn(at(2), &sub, describe(said("", "tool_calls", calls)), "");
+                run.result(at(100), "b", ToolReport::new(ToolStatus::Ok, "late"));
+            }
+        }
+        let outcome = run.close(at(101), true, "", None);
+        assert_eq!(outcome.termination, Termination::ErrorTimeout, "{step}");
+        assert!(outcome.cost_unknown, "{step}: calls in flight may be billed");
+    }
+}
+
+#[test]
+fn calls_in_flight_are_booked_when_the_run_ends() {
+    for ends in ["close", "cancel", "terminate", "limit"] {
+        let limits = Limits { max_turns: Some(2), ..Limits::default() };
+        let mut run = run(limits, priced());
+        let (first, second) = (run.handle("a"), run.handle("b"));
+        let ask = || Ask { prompt_bytes: Some(4_000), output_cap: Some(1_000), ..Ask::default() };
+        assert!(run.ask(at(0), &first, ask()) && run.ask(at(0), &second, ask()));
+        run.turn(at(1), &first, describe(used(said("A", "stop", vec![]), 100)), "");
+        match ends {
+            "close" => drop(run.close(at(2), true, "", None)),
+            "cancel" => run.cancel(at(2)),
+            "terminate" => drop(run.terminate(at(2))),
+            _ => assert!(!run.ask(at(2), &first, ask())),
+        }
+        let outcome = run.outcome().unwrap();
+        assert!(outcome.cost_unknown, "{ends}");
+        let upper = outcome.cost_upper.expect("the cap and the prompt bound it").0;
+        assert!(upper >= 100_000 + 5_000_000, "{ends}: {upper}");
+    }
+}
+
+#[test]
+fn usage_that_is_not_reported_has_no_cost() {
+    let mut run = RunState::new(
+        RunSpec::new(vec![Message::user("go")]),
+        Pricing::new(None, Some("openai/gpt-4o-mini")),
+    );
+    assert!(run.ask(START, &own(), Ask::default()));
+    let text = "word ".repeat(4_000);
+    let model = Some("gpt-4o".to_owned());
+    let decoded = describe(Description { model, ..said(&text, "stop", vec![]) });
+    run.turn(START, &own(), decoded, "openai-chat");
+    let outcome = run.close(START, true, "", None);
+    assert!(outcome.cost_unknown);
+    assert_eq!(outcome.cost_upper, None, "the price of the estimate is that of another model");
 }

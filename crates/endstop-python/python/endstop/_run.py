@@ -5,12 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 from endstop import _endstop
+from endstop._errors import BusyError
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Callable
     from types import TracebackType
 
+    from endstop._types import Limits
+
 __all__ = ["Run"]
+
+_BUSY = 0.02
+"""Seconds until a deadline is looked at again if another thread works with the run."""
 
 
 class Run(_endstop.Run):
@@ -19,6 +26,7 @@ class Run(_endstop.Run):
     # Set by `__aenter__`. The compiled class has no place for them.
     _timer: asyncio.TimerHandle | None = None
     _timed_out: bool = False
+    _rearm: Callable[[], object] | None = None
 
     async def __aenter__(self) -> Self:
         """Starts the run's deadline: at `timeout` the block is cancelled, and the run ends as
@@ -34,21 +42,37 @@ class Run(_endstop.Run):
     def _arm(self, task: asyncio.Task[object]) -> None:
         import asyncio
 
-        wait = self.wake_in
-        if wait is None:
-            return
-
         def due() -> None:
-            if self.parked:
-                return
-            if self.tick():
-                # The clock of the loop was ahead of the run's.
-                self._arm(task)
-            else:
-                self._timed_out = True
-                task.cancel("the run's timeout")
+            try:
+                if self.parked:
+                    return
+                if self.running and self.tick():
+                    # The clock of the loop was ahead of the run's.
+                    arm()
+                elif self.finished().termination == "error_timeout":
+                    # A run that had ended otherwise has its block to itself.
+                    self._timed_out = True
+                    task.cancel("the run's timeout")
+            except BusyError:
+                # Another thread works with the run, for example in a policy that takes long.
+                self._timer = loop.call_later(_BUSY, due)
 
-        self._timer = asyncio.get_running_loop().call_later(wait, due)
+        def arm() -> None:
+            if self._timer is not None:
+                self._timer.cancel()
+            wait = self.wake_in
+            self._timer = None if wait is None else loop.call_later(wait, due)
+
+        loop = asyncio.get_running_loop()
+        self._rearm = lambda: loop.call_soon_threadsafe(arm)
+        arm()
+
+    def set_limits(self, limits: Limits) -> bool:
+        running = super().set_limits(limits)
+        if self._rearm is not None and running:
+            # The deadline may be another one now.
+            self._rearm()
+        return running
 
     async def __aexit__(
         self,
@@ -61,6 +85,7 @@ class Run(_endstop.Run):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._rearm = None
         self.__exit__(kind, problem, traceback)
         if not self._timed_out:
             return False

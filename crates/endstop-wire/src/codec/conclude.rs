@@ -33,7 +33,7 @@ pub(super) fn conclude(
         usage.cache_write_1h_tokens = usage.cache_write_tokens;
     }
     // The text of a guardrail that blocked the prompt was not generated.
-    if said.finish != Finish::ContentFilter || shows_content(&said.parts) {
+    if said.finish != Finish::ContentFilter {
         forget_impossible(&mut usage, &said.parts);
     }
     let finish_missing = said.finish == Finish::Missing && !dialect.omits_finish;

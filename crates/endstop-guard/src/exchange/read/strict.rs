@@ -339,8 +339,8 @@ fn rows(shape: WireFormat) -> &'static [Row] {
         WireFormat::BedrockConverse => CONVERSE,
         WireFormat::Ollama => OLLAMA,
         WireFormat::CohereV2 => COHERE,
-        // Of a format without rows of its own, everything but the shared members is refused.
-        WireFormat::OpenAiChat | WireFormat::CohereV1 | WireFormat::BedrockInvoke => CHAT,
+        // Of a format without rows of its own, everything but the members that it shares with chat is refused.
+        _ => CHAT,
     }
 }
 

@@ -197,13 +197,22 @@ class Live:
                 raise self._stopped(self.run.outcome)
 
     def _over(self) -> Ended | None:
-        budget, tokens = self._limits.get("max_budget_usd"), self._limits.get("max_tokens")
+        budget = _number(self._limits.get("max_budget_usd"))
+        tokens = _number(self._limits.get("max_tokens"))
         spent, used = self.run.cost_usd, self.run.usage.total_tokens or 0
-        if budget is not None and spent >= float(budget):
-            return "error_max_budget_usd", f"${spent:.2f} of ${float(budget):.2f} spent"
+        if budget is not None and spent >= budget:
+            return "error_max_budget_usd", f"${spent:.2f} of ${budget:.2f} spent"
         everything = self._limits.get("max_tokens_counts", "all") == "all"
-        if tokens is not None and everything and used >= int(tokens):
-            return "error_max_tokens", f"{used} of {tokens} tokens spent"
+        if tokens is not None and everything and used >= tokens:
+            return "error_max_tokens", f"{used} of {tokens:.0f} tokens spent"
+        return None
+
+
+def _number(limit: object) -> float | None:
+    """Returns the number of a limit; None if it is off."""
+    try:
+        return float(str(limit))
+    except ValueError:
         return None
 
 

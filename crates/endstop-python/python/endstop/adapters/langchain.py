@@ -403,6 +403,7 @@ class _Graphs(BaseCallbackHandler):
         self.parents[facts["run_id"]] = facts.get("parent_run_id"), place
 
     def on_tool_start(self, serialized: Any, input_str: str, **facts: Any) -> None:
+        facts.pop("inputs", None)
         self.on_chain_start(serialized, input_str, **facts)
 
     def on_chain_end(self, outputs: Any, *, run_id: uuid.UUID, **facts: Any) -> None:

@@ -25,9 +25,11 @@ from endstop.adapters._versions import require
 
 require("pydantic_ai")
 
+import asyncio
 import copy
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
 from typing import Any
 
 from pydantic_ai import DeferredToolRequests
@@ -188,7 +190,8 @@ class Endstop(AbstractCapability[Any]):
             raise EndstopStopped(live.run.finished())
         with asked.recorded():
             try:
-                response = await handler(request_context)
+                async with _in_time(live):
+                    response = await handler(request_context)
             except BaseException as problem:
                 self._failed(asked, problem)
                 raise
@@ -215,6 +218,12 @@ class Endstop(AbstractCapability[Any]):
             asked.failed(cause if isinstance(cause, Exception) else problem)
         # What was cancelled is fed when the exception leaves the run.
 
+    async def wrap_tool_execute(
+        self, ctx: Any, *, call: ToolCallPart, tool_def: Any, args: Any, handler: Any
+    ) -> Any:
+        async with _in_time(self._live()):
+            return await handler(args)
+
     async def after_tool_execute(
         self, ctx: Any, *, call: ToolCallPart, tool_def: Any, args: Any, result: Any
     ) -> Any:
@@ -236,6 +245,21 @@ class Endstop(AbstractCapability[Any]):
         if self._own is None:
             raise endstop.ConfigError("pass the capability to an agent: capabilities=[Endstop(…)]")
         return self._own
+
+
+@asynccontextmanager
+async def _in_time(live: Live) -> AsyncIterator[None]:
+    """Cancels the block at the deadline of the run, and raises `EndstopStopped` then. Pydantic AI runs
+    the agent in another task than `wrap_run`."""
+    wait = live.run.wake_in
+    try:
+        # A little later, because the clock of the loop may be ahead of the run's.
+        async with asyncio.timeout(None if wait is None else wait + 0.01) as limit:
+            yield
+    except TimeoutError:
+        if not limit.expired() or live.run.tick():
+            raise
+        raise EndstopStopped(live.run.finished()) from None
 
 
 def _last_response(messages: Iterable[Any]) -> Any:
