@@ -179,7 +179,7 @@ class Endstop(AbstractCapability[Any]):
 
     def _raised(self, live: Live, problem: BaseException) -> None:
         ended = _ended_by(problem)
-        live.leave(problem if ended is None else None)
+        live.leave(_of_provider(problem) if ended is None else None)
         if ended is not None and live.run.running:
             live.run.close(ended=ended[0], detail=ended[1])
 
@@ -213,9 +213,7 @@ class Endstop(AbstractCapability[Any]):
         if not asked.recording.detections and decided:
             asked.close()
         elif isinstance(problem, Exception):
-            # The exception of the provider's SDK has the response, and names its class.
-            cause = problem.__cause__ if isinstance(problem, AgentRunError) else None
-            asked.failed(cause if isinstance(cause, Exception) else problem)
+            asked.failed(_of_provider(problem))
         # What was cancelled is fed when the exception leaves the run.
 
     async def wrap_tool_execute(
@@ -270,6 +268,12 @@ def _store(known: OrderedDict[str, Any], run_id: str, value: object) -> None:
     known[run_id] = value
     while len(known) > _MOST_STORED:
         known.popitem(last=False)
+
+
+def _of_provider(problem: Any) -> Any:
+    """Returns the exception of the provider's SDK, which has the response and names its class."""
+    cause = problem.__cause__ if isinstance(problem, AgentRunError) else None
+    return cause if isinstance(cause, Exception) else problem
 
 
 def _ended_by(problem: BaseException) -> Ended | None:
