@@ -72,6 +72,8 @@ pub(crate) struct Conversation {
     open: Option<(EffectId, u32)>,
     /// `true` once a model call was asked for.
     pub(crate) is_used: bool,
+    /// `true` once the run itself asked for a call, and not a handle.
+    pub(crate) is_own: bool,
     /// The part of its totals that the others know.
     pub(crate) told: Spending,
     /// Failed attempts in a row.
@@ -112,6 +114,7 @@ impl Conversation {
             events: Vec::new(),
             open: None,
             is_used: false,
+            is_own: false,
             told: Spending::default(),
             failed: 0,
             known_bytes,
@@ -140,6 +143,7 @@ impl Conversation {
         turns_in_flight: u32,
     ) -> bool {
         self.is_used = true;
+        self.is_own |= handle == 0;
         if self.open.is_some() {
             let problem =
                 "the model was called again before the response of the call before was fed";

@@ -67,6 +67,8 @@ struct Talk {
     /// The limits at its start.
     limits: Limits,
     events: Vec<Event>,
+    /// `true` if the run itself calls its model, and not a handle.
+    is_own: bool,
     /// Failed attempts in a row.
     failed: u32,
     known_bytes: u64,
@@ -83,6 +85,7 @@ impl From<&Conversation> for Talk {
             of: talk.of.clone(),
             limits: talk.limits.clone(),
             events: talk.events.clone(),
+            is_own: talk.is_own,
             failed: talk.failed,
             known_bytes: talk.known_bytes,
             notes: talk.notes.clone(),
@@ -93,13 +96,14 @@ impl From<&Conversation> for Talk {
 
 impl Talk {
     fn again(self, spec: RunSpec, pricing: Pricing) -> Conversation {
-        let Talk { of, limits, events, failed, known_bytes, notes, api } = self;
+        let Talk { of, limits, events, is_own, failed, known_bytes, notes, api } = self;
         let guest = Guest::again(spec, events);
         let mut talk = Conversation::around(of, limits, known_bytes, guest, pricing);
         talk.after_step();
         talk.notes = notes;
         talk.told = talk.guest.spending();
         talk.failed = failed;
+        talk.is_own = is_own;
         let is_call = |event: &Event| matches!(event.kind, EventKind::Asked { .. });
         talk.is_used = talk.events.iter().any(is_call);
         talk.api = dialect(&api).map_or("", |known| known.name);

@@ -474,11 +474,10 @@ impl RunState {
         self.guest_step(at, 0, |guest| guest.fault(at, name, message))
     }
 
-    /// The conversation that decides how the run ends: the run's own if it was used, else the one that had
-    /// the last response, because agents hand over to each other.
+    /// The conversation that decides how the run ends: that of the loop which calls the run itself or, if all
+    /// calls have handles, the one that had the last response, because agents hand over to each other.
     fn deciding(&self) -> usize {
-        let own = &self.talks[0];
-        if own.of.is_empty() && own.is_used { 0 } else { self.last }
+        self.talks.iter().position(|talk| talk.is_own).unwrap_or(self.last)
     }
 
     /// The ending that stands against a success of the conversation that decides: another one has a call
