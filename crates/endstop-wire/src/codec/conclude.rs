@@ -135,13 +135,20 @@ fn forget_impossible(usage: &mut Usage, parts: &[Part]) {
 
 /// The characters that the model wrote. An image in a text is not written as text.
 fn characters(part: &Part) -> u64 {
-    let count =
-        |text: &str| if text.contains(";base64,") { 0 } else { text.chars().count() as u64 };
     match part {
-        Part::Text { text } | Part::Refusal { text } => count(text),
-        Part::ToolCall(call) => count(&call.arguments),
+        Part::Text { text } | Part::Refusal { text } => written(text),
+        Part::ToolCall(call) => written(&call.arguments),
         _ => 0,
     }
+}
+
+/// The characters of a text without its data in base64.
+fn written(text: &str) -> u64 {
+    let is_data = |letter: char| letter.is_ascii_alphanumeric() || "+/=".contains(letter);
+    let mut pieces = text.split(";base64,");
+    let first = pieces.next().unwrap_or_default();
+    let rest = pieces.map(|piece| piece.trim_start_matches(is_data));
+    std::iter::once(first).chain(rest).map(|piece| piece.chars().count() as u64).sum()
 }
 
 fn of_content(
@@ -213,5 +220,24 @@ fn cut(status: u16, eof: Eof) -> ModelError {
     ModelError {
         status: (status != 0).then_some(status),
         ..ModelError::new(ErrorClass::IncompleteStream, message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::written;
+
+    #[test]
+    fn data_is_not_written() {
+        for (text, count) in [
+            ("", 0),
+            ("two", 3),
+            ("![](data:image/png;base64,iVBO+/9=)", 19),
+            // A mark alone hides no text behind it.
+            (";base64, and more", 9),
+            ("a;base64,AA b;base64,BB c", 5),
+        ] {
+            assert_eq!(written(text), count, "{text}");
+        }
     }
 }
