@@ -13,6 +13,7 @@
 //! the first message is from the user; no message is empty.
 
 use crate::message::{Message, MessageId, Part, Role, ToolCall};
+use crate::visible::is_blank;
 use std::collections::HashSet;
 use std::fmt;
 
@@ -117,7 +118,7 @@ fn check(messages: &[Message]) -> Result<(), HistoryProblem> {
 /// `true` if the message has content that a provider accepts back. Reasoning alone is rejected.
 pub(crate) fn says_something(message: &Message) -> bool {
     message.parts.iter().any(|part| match part {
-        Part::Text { text } | Part::Refusal { text } => !text.trim().is_empty(),
+        Part::Text { text } | Part::Refusal { text } => !is_blank(text),
         part => !part.is_reasoning(),
     })
 }

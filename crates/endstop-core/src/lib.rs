@@ -80,4 +80,4 @@ pub use state::{CompletedCall, MultiTurnState};
 pub use streaming::{InvalidTransition, StreamingState, UnknownStreamingState};
 pub use termination::{Category, MultiTurnReason, Termination};
 pub use usage::{Billing, NanoUsd, Unreported, Usage};
-pub use visible::visible_text;
+pub use visible::{is_blank, visible_text};

@@ -14,6 +14,40 @@
 //! ```
 
 use crate::markdown::outside_code;
+use serde_json::Value;
+
+/// `true` if a reader sees nothing of a text: it has only blanks, control characters, and characters that have no
+/// width or no ink, such as a byte order mark or a zero-width space.
+///
+/// ```
+/// use endstop_core::is_blank;
+/// assert!(is_blank(" \n\u{200B}\u{FEFF}"));
+/// assert!(!is_blank("."));
+/// ```
+pub fn is_blank(text: &str) -> bool {
+    text.chars().all(|c| is_invisible(c) || c.is_control())
+}
+
+/// `true` if a value is `null` or a blank text.
+pub(crate) fn is_blank_value(value: &Value) -> bool {
+    value.is_null() || value.as_str().is_some_and(is_blank)
+}
+
+/// The characters that Unicode calls default-ignorable (`Default_Ignorable_Code_Point` of version 16), and the others
+/// without ink.
+fn is_invisible(c: char) -> bool {
+    c.is_whitespace()
+        || matches!(c,
+            '\u{AD}' | '\u{34F}' | '\u{61C}' | '\u{115F}'..='\u{1160}' | '\u{17B4}'..='\u{17B5}'
+            | '\u{180B}'..='\u{180F}' | '\u{200B}'..='\u{200F}' | '\u{202A}'..='\u{202E}'
+            | '\u{2060}'..='\u{206F}' | '\u{2800}' | '\u{3164}' | '\u{FE00}'..='\u{FE0F}' | '\u{FEFF}'
+            | '\u{FFA0}' | '\u{FFF0}'..='\u{FFFB}' | '\u{1BCA0}'..='\u{1BCA3}'
+            | '\u{1D173}'..='\u{1D17A}' | '\u{E0000}'..='\u{E0FFF}')
+}
+
+fn trim_start(text: &str) -> &str {
+    text.trim_start_matches(is_invisible)
+}
 
 /// The tags around reasoning.
 #[derive(Debug, PartialEq, Eq)]
@@ -69,17 +103,17 @@ fn read_whole(text: &str) -> (&str, Option<&'static str>) {
             let Some(end) = find(&rest[opening.begun..], tag.close) else {
                 return ("", Some(tag.open));
             };
-            rest = rest[opening.begun + end + tag.close.len()..].trim_start();
+            rest = trim_start(&rest[opening.begun + end + tag.close.len()..]);
             continue;
         }
         // A part of a tag is text.
         rest = match opening.read {
             0 => rest,
-            read if visible.is_empty() => rest[read..].trim_start(),
+            read if visible.is_empty() => trim_start(&rest[read..]),
             _ => visible,
         };
         match never_opened(rest) {
-            Some(end) => rest = rest[end..].trim_start(),
+            Some(end) => rest = trim_start(&rest[end..]),
             None => break,
         }
     }
@@ -130,7 +164,7 @@ impl Opening {
                 self.inside = None;
                 continue;
             }
-            let trimmed = rest.trim_start();
+            let trimmed = trim_start(rest);
             let at = text.len() - trimmed.len();
             let marks = TAGS.iter().map(|tag| (tag.open, Some(tag)));
             let marks = marks.chain(HEADERS.iter().map(|header| (*header, None)));
@@ -186,7 +220,7 @@ fn never_opened(text: &str) -> Option<usize> {
     // A sentence about the tag continues after it. The answer begins on another line, or at once.
     let line = text[end..].lines().next().unwrap_or_default();
     let begins = |c: char| c.is_alphanumeric() || matches!(c, '{' | '[' | '<' | '#');
-    (line.trim().is_empty() || line.starts_with("```") || line.starts_with(begins)).then_some(end)
+    (is_blank(line) || line.starts_with("```") || line.starts_with(begins)).then_some(end)
 }
 
 /// `true` if the text begins with this mark of ASCII characters, in any case.
@@ -211,6 +245,7 @@ mod tests {
         ("Four.", "Four."),
         ("  Four.", "  Four."),
         ("<think>a</think>Four.", "Four."),
+        ("\u{FEFF}<think>a</think>\u{200B}Four.", "Four."),
         ("\n<think>\na\n</think>\n\nFour.", "Four."),
         ("<think></think>\n\n{\"a\": 1}", "{\"a\": 1}"),
         ("<THINK>a</Think> Four.", "Four."),
@@ -249,6 +284,37 @@ mod tests {
         ("So: <think>a</think> Four.", "So: <think>a</think> Four."),
         ("a < b", "a < b"),
     ];
+
+    #[test]
+    fn text_without_ink_is_blank() {
+        for text in [
+            "",
+            " \t\r\n",
+            "\u{A0}\u{3000}\u{2028}",
+            "\u{200B}",
+            "\u{FEFF}\0\u{1b}",
+            "\u{AD}\u{E0041}",
+        ] {
+            assert!(is_blank(text), "{text:?}");
+            assert_eq!(
+                trim_start(&format!("{}4", text.replace(char::is_control, ""))),
+                "4",
+                "{text:?}"
+            );
+        }
+        // A joiner or a variation of a character that has ink.
+        for text in [
+            ".",
+            "0",
+            "\u{FFFD}",
+            "\u{1F468}\u{200D}\u{1F469}",
+            "\u{2764}\u{FE0F}",
+            "\u{301}",
+            "\u{200B}a",
+        ] {
+            assert!(!is_blank(text), "{text:?}");
+        }
+    }
 
     #[test]
     fn reasoning_is_not_visible() {

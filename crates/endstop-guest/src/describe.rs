@@ -1,6 +1,6 @@
 //! A response that a framework describes, because it does not show the provider's bytes.
 
-use endstop_core::{ErrorClass, ModelError, ModelTurn, NanoUsd, Part, ToolCall, Usage};
+use endstop_core::{ErrorClass, ModelError, ModelTurn, NanoUsd, Part, ToolCall, Usage, is_blank};
 use endstop_wire::Decoded;
 use endstop_wire::dialect::WireFormat;
 use endstop_wire::signal::finish::{Finish, finish_of};
@@ -37,7 +37,7 @@ pub fn describe(given: Description) -> Decoded {
         raw,
         calls: calls.len(),
         args_valid: calls.iter().all(|call| call.parsed_arguments().is_ok()),
-        text_blank: text.trim().is_empty(),
+        text_blank: is_blank(&text),
         refusal: refusal.is_some(),
         // A framework that has a finish value has read the response to its end.
         terminated: finish.is_some(),

@@ -11,7 +11,7 @@ use crate::pricing::Pricing;
 use endstop_core::guest::{Guest, Spending};
 use endstop_core::{
     DecidedBy, Decision, GuestMode, Layer, Limit, Limits, ModelError, NanoUsd, NestedEnding,
-    Outcome, Run, RunSpec, Termination, ToolReport, TurnDelta, Usage,
+    Outcome, Run, RunSpec, Termination, ToolReport, TurnDelta, Usage, is_blank,
 };
 use endstop_wire::Decoded;
 use serde_json::{Map, Value};
@@ -115,7 +115,7 @@ impl Declared {
             (Some(Termination::ErrorMaxTurns), None) => Declared::Limit(Limit::MaxTurns),
             (Some(Termination::ErrorMaxBudgetUsd), None) => Declared::Limit(Limit::MaxBudgetUsd),
             (Some(Termination::ErrorMaxTokens), None) => Declared::Limit(Limit::MaxTokens),
-            (Some(_), None) if detail.trim().is_empty() => return Err(InvalidDeclaration::Reason),
+            (Some(_), None) if is_blank(detail) => return Err(InvalidDeclaration::Reason),
             (Some(_), None) => Declared::Halted,
         };
         Ok(declared)
@@ -125,7 +125,7 @@ impl Declared {
     fn is_blank(&self) -> bool {
         match self {
             Declared::Submitted(Value::Null) => true,
-            Declared::Submitted(Value::String(text)) => text.trim().is_empty(),
+            Declared::Submitted(Value::String(text)) => is_blank(text),
             Declared::Submitted(_) | Declared::Limit(_) | Declared::Halted => false,
         }
     }

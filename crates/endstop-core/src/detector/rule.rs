@@ -16,6 +16,7 @@ use crate::nearest::did_you_mean;
 use crate::policy::config::Config;
 use crate::policy::{PolicyEnd, PolicyError, Stop};
 use crate::run_data::RunData;
+use crate::visible::is_blank;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, json};
 use std::fmt;
@@ -377,9 +378,8 @@ impl Rule {
             return stop;
         }
         // Of several successful calls the last one counts.
-        let result = results
-            .rev()
-            .find(|(tool, result)| self.answers_with(tool) && !result.trim().is_empty());
+        let result =
+            results.rev().find(|(tool, result)| self.answers_with(tool) && !is_blank(result));
         match (self, result) {
             (_, Some((_, result))) => stop.answer(result),
             // The text before a call is not an answer.

@@ -9,6 +9,7 @@ use super::phase::{Phase, Stage};
 use super::results::{emit_ended, record_results, withhold_results};
 use crate::message::{Part, Role, ToolStatus};
 use crate::termination::Termination;
+use crate::visible::is_blank;
 use std::time::Duration;
 
 /// Aborts what the phase waits for.
@@ -23,7 +24,7 @@ pub(super) fn abort(
         Phase::Calling(call) => {
             effects.push(Effect::AbortModel { id: call.id });
             settle_aborted(&call, context, effects);
-            if !call.text.trim().is_empty() {
+            if !is_blank(&call.text) {
                 context.said.last_text = Some(context.said.with(&call.text));
                 context.state.push(Role::Assistant, vec![Part::Text { text: call.text }]);
             }

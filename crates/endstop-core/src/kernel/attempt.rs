@@ -17,6 +17,7 @@ use crate::error_class::{ErrorClass, ModelError};
 use crate::limits::{Limit, Limits};
 use crate::message::{ModelTurn, Part, Role};
 use crate::termination::Termination;
+use crate::visible::is_blank;
 use std::ops::ControlFlow::{Break, Continue};
 use std::time::Duration;
 
@@ -199,8 +200,8 @@ fn record_failure(
     // Keep whichever text exists: the decoder's partial turn is better than the raw deltas.
     let text = partial
         .map(ModelTurn::text)
-        .filter(|text| !text.trim().is_empty())
-        .or_else(|| Some(call.text.clone()).filter(|text| !text.trim().is_empty()));
+        .filter(|text| !is_blank(text))
+        .or_else(|| Some(call.text.clone()).filter(|text| !is_blank(text)));
     if let Some(text) = &text {
         context.said.last_text = Some(context.said.with(text));
     }

@@ -9,6 +9,7 @@ use crate::error_class::ModelError;
 use crate::message::{ModelTurn, Part};
 use crate::signal::SignalReason;
 use crate::usage::{Billing, NanoUsd, Unreported, Usage};
+use crate::visible::is_blank;
 
 /// Books the usage of a call. Settles its reservation with the same amount plus the possible
 /// unreported usage, because a shared budget must never assume less than what may be billed.
@@ -55,7 +56,7 @@ pub(super) fn book_response(
         // Upper bound on the output: a token has at least one byte. A response that was cut at
         // a limit, or that shows nothing, may have generated everything it was allowed to.
         let cut = turn.signal.reason == SignalReason::TokenLimitReached;
-        let empty = turn.text().trim().is_empty() && turn.tool_calls().next().is_none();
+        let empty = is_blank(&turn.text()) && turn.tool_calls().next().is_none();
         let shown = turn.parts.iter().map(Part::byte_len).sum::<u64>();
         let shown = shown.saturating_add(call.hidden.saturating_mul(4));
         let most = most_output(call, context);

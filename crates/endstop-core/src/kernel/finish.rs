@@ -10,6 +10,7 @@ use super::ending::Ending;
 use super::excerpt::excerpt;
 use super::open_calls::OpenCalls;
 use crate::termination::Termination;
+use crate::visible::{is_blank, is_blank_value};
 use serde_json::{Map, Value};
 
 /// Filler values that small models write into fields that do not apply, in lower case and without
@@ -48,11 +49,12 @@ impl Declaration {
     /// # Errors
     /// A description of the problem for the model.
     pub(super) fn read(arguments: &Map<String, Value>, text: &str) -> Result<Declaration, String> {
-        let filled = |text: &String| !text.trim().is_empty();
+        let filled = |text: &String| !is_blank(text);
         // A filler may be the real answer, but not the reason why there is none.
         let summary = text_of(arguments, "summary")?.filter(filled);
         let reason = text_of(arguments, "infeasible")?.filter(|text| !is_filler(text));
-        let deliverable = arguments.get("deliverable").filter(|value| !is_blank(value)).cloned();
+        let deliverable =
+            arguments.get("deliverable").filter(|value| !is_blank_value(value)).cloned();
         let summary = summary.filter(|text| deliverable.is_none() || !is_filler(text));
         match (deliverable, reason) {
             (None, Some(reason)) => Ok(Declaration::GaveUp { reason, summary }),
@@ -108,18 +110,10 @@ fn text_of(arguments: &Map<String, Value>, field: &str) -> Result<Option<String>
     }
 }
 
-fn is_blank(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::String(text) => text.trim().is_empty(),
-        _ => false,
-    }
-}
-
 fn is_filler(text: &str) -> bool {
     // Models also wrap fillers in quotes or brackets: `"N/A"`, `(none)`.
     let text = text.trim().trim_matches(['"', '\'', '(', ')', '<', '>', '.']).trim().to_lowercase();
-    text.is_empty() || FILLERS.contains(&text.as_str())
+    is_blank(&text) || FILLERS.contains(&text.as_str())
 }
 
 /// Evaluates the `finish` calls of a turn whose other calls have ended. The first valid declaration

@@ -25,6 +25,7 @@ use crate::message::Part;
 use crate::signal::{SignalReason, TerminationSignal};
 use crate::streaming::StreamingState;
 use crate::termination::Termination;
+use crate::visible::is_blank;
 use serde_json::Value;
 use std::ops::ControlFlow::{Break, Continue};
 
@@ -302,7 +303,7 @@ fn blank_answer(
 ) -> Flow<Next> {
     context.counts.empty_turns += 1;
     let evidence = format!("{} blank answers in a row ({shown})", context.counts.empty_turns);
-    let cut = !context.said.partial.trim().is_empty() && context.counts.continuations > 0;
+    let cut = !is_blank(&context.said.partial) && context.counts.continuations > 0;
     let (ending, message) = if cut {
         let evidence = format!("the answer was cut, and its rest is blank: {evidence}");
         let (termination, decision) =

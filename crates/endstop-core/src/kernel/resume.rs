@@ -23,6 +23,7 @@ use super::spec::{Permission, restrict_tools};
 use super::stopping::stopping;
 use super::wrap_up::given_up;
 use crate::termination::Termination;
+use crate::visible::is_blank;
 use std::ops::ControlFlow::Continue;
 
 /// Handles a resumption: applies its changes, then repeats or answers what was lost.
@@ -65,7 +66,7 @@ pub(super) fn resumed(
             if guest.is_some() {
                 return Continue(Next::Wait(Phase::Guest(lost_call(call))));
             }
-            if !call.text.trim().is_empty() {
+            if !is_blank(&call.text) {
                 context.said.last_text = Some(context.said.with(&call.text));
             }
             check_limits(context)?;
@@ -120,7 +121,7 @@ fn lost_call(call: Call) -> Idle {
     let evidence = "the process that observed the model call died before the response was complete";
     let termination = Termination::ErrorDuringExecution;
     let ending = Ending::new(termination, Layer::Fault, Decision::Driver, evidence);
-    let partial = Some(call.text).filter(|text| !text.trim().is_empty());
+    let partial = Some(call.text).filter(|text| !is_blank(text));
     Idle { provisional: Some(ending), partial, ..Idle::default() }
 }
 

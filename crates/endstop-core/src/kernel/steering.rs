@@ -12,13 +12,14 @@ use super::limit_changes::LimitChanges;
 use super::next::Next;
 use super::precheck::check_limits;
 use crate::message::{Part, Role};
+use crate::visible::is_blank;
 use std::mem::take;
 use std::ops::ControlFlow::{Break, Continue};
 
 /// Accepts a message of the user.
 pub(super) fn said(text: String, context: &mut RunContext) {
     // The client of a guest owns the conversation.
-    if !context.is_guest() && !text.trim().is_empty() {
+    if !context.is_guest() && !is_blank(&text) {
         context.unread.push(text);
     }
 }

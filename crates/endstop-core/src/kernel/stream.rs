@@ -9,7 +9,7 @@ use super::guard::Flow;
 use super::judge::Facts;
 use super::phase::Phase;
 use crate::error_class::{ErrorClass, ModelError};
-use crate::visible::visible_text;
+use crate::visible::{is_blank, visible_text};
 use std::ops::ControlFlow::{Break, Continue};
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ pub(super) fn delta(
     let judgement = context.judge.step(facts, effects);
     call.deferred_stop |= judgement.deferred;
     // The text streamed so far becomes the last text, unless a policy panicked on it.
-    if judgement.ending.is_some() && !call.text.trim().is_empty() {
+    if judgement.ending.is_some() && !is_blank(&call.text) {
         context.said.last_text = Some(context.said.with(&call.text));
     }
     // A policy's decision comes first: an answer that is complete stands.

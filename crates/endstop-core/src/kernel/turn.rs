@@ -22,7 +22,7 @@ use crate::message::{ModelTurn, Part, Role, ToolCall};
 use crate::signal::SignalReason;
 use crate::termination::Termination;
 use crate::usage::Usage;
-use crate::visible::{append_piece, unclosed_reasoning, visible_text};
+use crate::visible::{append_piece, is_blank, unclosed_reasoning, visible_text};
 use serde_json::Value;
 use std::collections::HashSet;
 use std::ops::ControlFlow::{Break, Continue};
@@ -44,7 +44,7 @@ pub(super) fn turn_ended(
     // The server's own cap, if the response reports it, is the one that cut the output.
     let cap = turn.output_cap.or(call.cap);
     let has_calls = turn.tool_calls().next().is_some();
-    let blank = || context.said.rest(&turn.text()).trim().is_empty();
+    let blank = || is_blank(&context.said.rest(&turn.text()));
     if !has_calls && starved(&turn, cap) && blank() {
         return retry_starved(cut_by, &turn, cap, context, effects);
     }
@@ -117,7 +117,7 @@ fn record_response(
     context.attempts.recorded = true;
     context.attempts.failure = None;
     let rest = context.said.rest(&text);
-    let blank = rest.trim().is_empty();
+    let blank = is_blank(&rest);
     let said_before = context.said.partial.len();
     append_piece(&mut context.said.partial, &text);
     let visible = visible_text(&context.said.partial).to_owned();
@@ -133,7 +133,7 @@ fn record_response(
         context.prompt.known = Some((usage.total_tokens(), covered + usize::from(answer)));
     }
     // A turn that only reasons takes no text away.
-    if !blank || context.said.last_text.is_none() && !text.trim().is_empty() {
+    if !blank || context.said.last_text.is_none() && !is_blank(&text) {
         context.said.last_text =
             Some(if has_calls { text.clone() } else { context.said.partial.clone() });
     }
@@ -223,7 +223,7 @@ fn append_turn(
     let mut calls = Vec::new();
     for part in parts {
         match &part {
-            Part::Text { text } if text.trim().is_empty() => continue,
+            Part::Text { text } if is_blank(text) => continue,
             // The same id twice in one response is one call: every provider refuses a second
             // result for an id.
             Part::ToolCall(call) if several && !ids.insert(call.id.clone()) => continue,

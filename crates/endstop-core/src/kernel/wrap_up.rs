@@ -27,7 +27,7 @@ use crate::message::{ModelTurn, Part, Role};
 use crate::streaming::StreamingState;
 use crate::termination::Termination;
 use crate::usage::NanoUsd;
-use crate::visible::Opening;
+use crate::visible::{Opening, is_blank};
 use std::ops::ControlFlow::{Break, Continue};
 
 /// Ends the run with this ending, or asks for a hand-over first.
@@ -252,7 +252,7 @@ pub(super) fn failed(
         error: error.clone(),
         retry_in_ms: None,
     }));
-    let text = partial.map(ModelTurn::text).filter(|text| !text.trim().is_empty());
+    let text = partial.map(ModelTurn::text).filter(|text| !is_blank(text));
     keep(&text.unwrap_or_else(|| call.text.clone()), context, effects);
 }
 

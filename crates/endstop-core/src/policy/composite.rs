@@ -22,6 +22,7 @@ use super::config::{Config, PolicyError};
 use super::policy_box::BoxPolicy;
 use super::verdict::{StepContext, StepResult, Stop, TerminationPolicy, Verdict};
 use crate::run_data::RunData;
+use crate::visible::is_blank;
 use serde_json::{Value, json};
 
 const NAME: &str = "composite";
@@ -116,8 +117,7 @@ impl Composite {
     fn agreement(stops: Vec<Stop>) -> Option<Stop> {
         let evidence: Vec<String> =
             stops.iter().map(|s| format!("{}: {}", s.policy, s.evidence)).collect();
-        let answered =
-            stops.iter().position(|s| s.answer.as_deref().is_some_and(|a| !a.trim().is_empty()));
+        let answered = stops.iter().position(|s| s.answer.as_deref().is_some_and(|a| !is_blank(a)));
         let mut chosen = stops.into_iter().nth(answered.unwrap_or(0))?;
         chosen.evidence = evidence.join("; ");
         Some(chosen)

@@ -28,6 +28,7 @@
 //! compared without regard to case, and an unknown first field does not hide a known later one.
 
 use super::termination_signal::{Confidence, SignalReason, TerminationSignal};
+use crate::visible::is_blank;
 use serde_json::{Value, json};
 use std::fmt;
 
@@ -153,7 +154,7 @@ fn yes_or_no(payload: &Value, terminal: bool, strict: bool) -> TerminationSignal
     let (reason, confidence) = if delta.is_some() || !terminal || strict {
         (SignalReason::Unknown, Confidence::Low)
     // A response without text is what a broken provider returns, too, so it is hardly evidence.
-    } else if text(payload.get("message")).trim().is_empty() {
+    } else if is_blank(&text(payload.get("message"))) {
         (SignalReason::NaturalCompletion, Confidence::Low)
     } else {
         (SignalReason::NaturalCompletion, Confidence::Medium)

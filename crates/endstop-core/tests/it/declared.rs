@@ -61,6 +61,8 @@ fn malformed_finish_is_answered_as_mistake() {
         json!({"infeasible": {"reason": "no permission"}}),
         json!({"infeasible": ["no network"]}),
         json!({"deliverable": ""}),
+        json!({"deliverable": "\u{200B}\u{FEFF}"}),
+        json!({"infeasible": "\u{200B}"}),
         json!({}),
     ] {
         let limits = Limits { max_consecutive_mistakes: Some(2), ..Limits::default() };

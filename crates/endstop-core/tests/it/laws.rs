@@ -354,7 +354,7 @@ pub fn check_outcome(outcome: &Outcome, schema: bool) -> Result<(), String> {
         if outcome.termination == Termination::Submitted && outcome.deliverable.is_none() {
             return Err("submitted without a deliverable".to_owned());
         }
-        if answer.is_none_or(|answer| visible_text(&answer).trim().is_empty()) {
+        if answer.is_none_or(|answer| is_blank(visible_text(&answer))) {
             return Err(format!("{} with a blank answer", outcome.termination));
         }
     } else if answer.is_some() {

@@ -104,6 +104,11 @@ fn reasoning_alone_is_a_blank_answer() {
         "<think>I should list the files.</think>",
         "I should call ls.</think>",
         "<think>a</think>\n<think>b</think>",
+        "\u{FEFF}<think>I should list the files.</think>\u{200B}",
+        // Characters without width, or without ink.
+        "\u{200B}",
+        "\u{FEFF}\n",
+        " \u{2060}\u{200D} \u{3164}\u{E0020}\0",
     ] {
         let mut hand = Hand::start(spec(), None);
         hand.answer(stop(text));
@@ -122,7 +127,7 @@ fn reasoning_alone_is_a_blank_answer() {
 #[test]
 fn blank_rest_completes_no_answer() {
     let limits = Limits { max_continuations: 1, ..Limits::default() };
-    for rest in ["", " ", "<think>Done.</think>"] {
+    for rest in ["", " ", "\u{200B}", "<think>Done.</think>"] {
         let mut hand = Hand::start(RunSpec { limits: limits.clone(), ..spec() }, None);
         hand.answer(said("The total is 4", SignalReason::TokenLimitReached));
         hand.answer(stop(rest));

@@ -11,7 +11,7 @@ use super::quote::short;
 use super::request::INTERRUPTED;
 use crate::model::{Ending, Role, Step, Trajectory};
 use crate::read::{http_status, is_aside};
-use endstop_core::{Category, Termination, holds_lost_call, visible_text};
+use endstop_core::{Category, Termination, holds_lost_call, is_blank, visible_text};
 use endstop_wire::signal::finish::{Finish, finish_of_any};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -109,7 +109,7 @@ impl Ended {
         let Some(said) = &run.ending else { return Ended::seen(run) };
         let (how, words) = match &*said.reason {
             "final" | "agent_submit" | "reward_threshold" | "plan_end" | "handoff" => {
-                let blank = |text: &str| visible_text(text).trim().is_empty();
+                let blank = |text: &str| is_blank(visible_text(text));
                 let silent = said.answer.as_deref().is_none_or(blank)
                     && run.turns().last().is_none_or(|step| blank(&step.text));
                 // A final response without text is not an answer, even if the recording calls it
@@ -213,7 +213,7 @@ impl Ended {
         if last.calls.is_empty() {
             return if !last.has_content() {
                 seen(How::Unknown, "it ended, and its content is not recorded")
-            } else if visible_text(&last.text).trim().is_empty() {
+            } else if is_blank(visible_text(&last.text)) {
                 seen(How::NoAnswer, "its last response has no text")
             } else if ends_in_lost_call(run) {
                 seen(How::NoAnswer, LOST_CALL)

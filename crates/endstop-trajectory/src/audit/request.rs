@@ -11,6 +11,7 @@
 use super::guard_stop::is_stop;
 use crate::model::{Role, Step, Trajectory};
 use crate::read::is_aside;
+use endstop_core::is_blank;
 use std::ops::Range;
 
 /// Formats whose runs are sessions of a person.
@@ -38,9 +39,7 @@ impl Request {
     /// it is the sentence with which guard stops a run.
     pub(super) fn is_answered(&self, run: &Trajectory<'_>) -> bool {
         let last = run.steps[self.steps.clone()].iter().rev().find(|step| step.is_turn());
-        last.is_some_and(|step| {
-            step.calls.is_empty() && !step.text.trim().is_empty() && !is_stop(step)
-        })
+        last.is_some_and(|step| step.calls.is_empty() && !is_blank(&step.text) && !is_stop(step))
     }
 }
 
@@ -73,7 +72,7 @@ pub(super) fn requests(run: &Trajectory<'_>) -> Vec<Request> {
 }
 
 fn asks(step: &Step<'_>) -> bool {
-    !step.text.trim().is_empty() && !step.text.starts_with(INTERRUPTED) && !is_aside(step)
+    !is_blank(&step.text) && !step.text.starts_with(INTERRUPTED) && !is_aside(step)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::signal::finish::{Finish, error_class_of};
 use crate::signal::precedence::{TurnFacts, signal};
 use endstop_core::{
     Billing, Confidence, ErrorClass, ModelError, ModelTurn, Part, SignalReason, TerminationSignal,
-    Usage,
+    Usage, is_blank,
 };
 
 pub(super) fn conclude(
@@ -102,7 +102,7 @@ pub(super) fn conclude(
 /// `true` if the response has content that was generated and can be seen.
 fn shows_content(parts: &[Part]) -> bool {
     parts.iter().any(|part| match part {
-        Part::Text { text } | Part::Refusal { text } => !text.trim().is_empty(),
+        Part::Text { text } | Part::Refusal { text } => !is_blank(text),
         Part::ToolCall(_) => true,
         _ => false,
     })
@@ -171,13 +171,13 @@ fn of_content(
     for part in &said.parts {
         match part {
             // `text_blank` and `args_valid` start as `true`, so one counterexample settles them.
-            Part::Text { text } => found.text_blank &= text.trim().is_empty(),
+            Part::Text { text } => found.text_blank &= is_blank(text),
             Part::ToolCall(call) => {
                 found.calls += 1;
                 found.args_valid &=
                     call.arguments.trim().is_empty() || json::is_object(&call.arguments);
             }
-            Part::Refusal { text } => found.refusal |= !text.trim().is_empty(),
+            Part::Refusal { text } => found.refusal |= !is_blank(text),
             _ => {}
         }
     }

@@ -28,7 +28,7 @@ use super::session::Session;
 use super::shared::Agent;
 use crate::budget::SharedBudget;
 use crate::tool::{Tool, ToolContext, ToolFuture, ToolOutput, text_argument};
-use endstop_core::Outcome;
+use endstop_core::{Outcome, is_blank};
 use serde_json::{Map, Value, json};
 use std::fmt;
 use std::pin::pin;
@@ -161,7 +161,7 @@ fn told(ended: &Result<Outcome, String>) -> ToolOutput {
         outcome.category().as_str(),
         decided.evidence
     );
-    if let Some(said) = said.filter(|said| !said.trim().is_empty()) {
+    if let Some(said) = said.filter(|said| !is_blank(said)) {
         problem.push_str("\nIts last text, which is not an answer: ");
         problem.push_str(&said);
     }

@@ -31,7 +31,7 @@
 use super::ending::EndingCell;
 use super::shared::Shared;
 use crate::control::{Closed, Control};
-use endstop_core::{EventKind, LimitChanges, LimitError, Limits};
+use endstop_core::{EventKind, LimitChanges, LimitError, Limits, is_blank};
 use std::fmt;
 use std::sync::Arc;
 
@@ -90,7 +90,7 @@ impl From<Closed> for SteerError {
 /// # Errors
 /// The message is blank or longer than 64 KiB.
 pub fn check_text(text: &str) -> Result<(), SteerError> {
-    if text.trim().is_empty() {
+    if is_blank(&text) {
         return Err(SteerError::Blank);
     }
     if text.len() > MOST_TEXT {

@@ -25,7 +25,7 @@ use crate::schema::OutputSchema;
 use endstop_core::{
     Compaction, Confidence, ConsultPoint, Effect, EffectId, ErrorClass, Event, EventKind,
     HookDecision, ModelError, ModelTurn, NanoUsd, Outcome, Part, Registry, Role, Run, SignalReason,
-    Step, TerminationSignal, ToolCall, ToolReport, ToolStart, ToolStatus, Usage,
+    Step, TerminationSignal, ToolCall, ToolReport, ToolStart, ToolStatus, Usage, is_blank,
 };
 use endstop_wire::signal::finish::{Finish, error_class_of, finish_of_any};
 use endstop_wire::signal::precedence::{TurnFacts, signal};
@@ -255,7 +255,7 @@ impl<'s> Simulation<'s> {
             return EventKind::TurnFailed { call, error, partial: billed(scripted) };
         }
         let text = scripted.text.clone().unwrap_or_default();
-        let blank = text.trim().is_empty();
+        let blank = is_blank(&text);
         let mut parts = Vec::new();
         if !text.is_empty() {
             parts.push(Part::Text { text });

@@ -7,7 +7,7 @@ use crate::provider::{
 };
 use endstop_core::{
     ErrorClass, ImageTokens, Message, ModelError, Part, Price, TerminationSignal, ToolCall,
-    TurnDelta,
+    TurnDelta, is_blank,
 };
 use futures_core::Stream;
 use std::collections::VecDeque;
@@ -259,7 +259,7 @@ fn signal(turn: &Turn) -> TerminationSignal {
         field: "finish_reason",
         raw,
         calls: turn.calls.len(),
-        text_blank: turn.text.trim().is_empty(),
+        text_blank: is_blank(&turn.text),
         terminated: true,
         ..TurnFacts::default()
     })

@@ -5,7 +5,7 @@ use crate::kernel::spec::ToolPolicy;
 use crate::message::{ToolCall, ToolResult};
 use crate::termination::Termination;
 use crate::usage::NanoUsd;
-use crate::visible::visible_text;
+use crate::visible::{is_blank, visible_text};
 
 /// The facts that the judge reads, by the point at which it is asked.
 pub(crate) enum Facts<'a> {
@@ -42,7 +42,7 @@ impl SaidText<'_> {
     /// Returns the text that is the answer, unless it is blank.
     pub(crate) fn answer(self) -> Option<String> {
         let texts = [Some(self.text), self.last.map(visible_text)];
-        let text = texts.into_iter().flatten().find(|text| !text.trim().is_empty());
+        let text = texts.into_iter().flatten().find(|text| !is_blank(text));
         text.map(str::to_owned)
     }
 }

@@ -6,6 +6,7 @@ use crate::kernel::ending::Ending;
 use crate::message::ToolResult;
 use crate::policy::{PolicyEnd, StepCall, StepContext, StepOutput, StepResult, Stop};
 use crate::termination::Termination;
+use crate::visible::is_blank_value;
 use serde_json::{Map, Value};
 
 /// Builds the step that policies evaluate.
@@ -53,9 +54,7 @@ pub(super) fn stop_ending(
     when: &str,
     answer: impl FnOnce() -> Option<String>,
 ) -> Box<Ending> {
-    let blank =
-        |value: &Value| value.is_null() || value.as_str().is_some_and(|t| t.trim().is_empty());
-    let own = stop.deliverable().filter(|value| !blank(value));
+    let own = stop.deliverable().filter(|value| !is_blank_value(value));
     let evidence = match (stop.evidence.as_str(), when) {
         (evidence, "") => evidence.to_owned(),
         ("", when) => when.to_owned(),

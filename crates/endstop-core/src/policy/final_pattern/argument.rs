@@ -7,6 +7,7 @@
 //! ```
 
 use super::brackets::Mode;
+use crate::visible::is_blank;
 use serde_json::{Map, Number, Value};
 
 /// Classifies an argument of `FINAL`: bare (`Some(true)`), a literal (`Some(false)`), or blank
@@ -17,7 +18,7 @@ pub(super) fn is_bare(argument: &str) -> Option<bool> {
         return None;
     }
     match raw_literal(trimmed) {
-        Some(raw) => (!raw.trim().is_empty()).then_some(false),
+        Some(raw) => (!is_blank(raw)).then_some(false),
         None => Some(true),
     }
 }
