@@ -34,7 +34,6 @@ mod compare;
 mod compare_runs;
 mod connection;
 mod fallback;
-mod features;
 mod field_cases;
 #[cfg(target_os = "linux")]
 mod guard;

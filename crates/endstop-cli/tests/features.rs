@@ -1,6 +1,19 @@
 //! Parts of the command that a build can leave out: `--version --verbose` lists them, and errors name them.
+//!
+//! Apart from the other tests, so that a command without its features is tried without compiling those again.
+#![allow(
+    clippy::unwrap_used,
+    clippy::pedantic,
+    missing_docs,
+    unreachable_pub,
+    dead_code,
+    reason = "tests, and what they share has more than these use"
+)]
 
-use crate::cli::Cli;
+#[path = "it/cli.rs"]
+mod cli;
+
+use cli::Cli;
 
 #[test]
 fn verbose_version_lists_features() {
