@@ -7,6 +7,7 @@
 //! | `faults` | injects ten faults into the kernel, one by one, and prints the test that catches each |
 //! | `llama` | fetches a small model and a llama-server, and runs endstop against them |
 //! | `models` | writes the table of context windows and output caps from a newer source |
+//! | `promises` | lists absolute words about limits, secrets and endings, with the tests that hold them |
 //! | `style` | looks for words that docs/STYLE.md replaces, and counts words of the comments |
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program")]
 
@@ -16,6 +17,7 @@ mod faults;
 mod figures;
 mod llama;
 mod models;
+mod promises;
 mod source;
 mod style;
 
@@ -35,9 +37,10 @@ fn main() -> ExitCode {
         Some("faults") => faults::run(),
         Some("llama") => llama::run(&rest),
         Some("style") => style::run(&rest),
+        Some("promises") => promises::run(),
         Some("models") => models::run(&rest),
         _ => Err("usage: cargo xtask api | arrows [--list | --write] | faults | llama | \
-                  models FILE | style [--count [REV]]"
+                  models FILE | promises | style [--count [REV]]"
             .to_owned()),
     };
     match result {

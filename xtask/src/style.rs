@@ -27,6 +27,8 @@ const PLACES: [&str; 11] = [
     "SECURITY.md",
     "testdata/conformance/FORMAT.md",
 ];
+/// Folders that are not searched.
+const LEFT_OUT: [&str; 2] = ["target", "node_modules"];
 /// Pages that quote the old words on purpose, or quote others.
 const EXEMPT: [&str; 1] = ["docs/STYLE.md"];
 /// Share of doc comments, in percent, that may open with such a word.
@@ -45,7 +47,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     let mut problems = Vec::new();
     let mut figures: BTreeMap<String, Figures> = BTreeMap::new();
     for place in PLACES {
-        for file in text_files(Path::new(place))? {
+        for file in files_at(Path::new(place), &["rs", "md"])? {
             if EXEMPT.iter().any(|exempt| file == Path::new(exempt)) {
                 continue;
             }
@@ -106,17 +108,19 @@ fn patterns() -> Result<Vec<(Regex, String)>, String> {
     Ok(patterns)
 }
 
-fn text_files(place: &Path) -> Result<Vec<PathBuf>, String> {
+/// Returns the files at a place whose names have one of these extensions, in order.
+pub(crate) fn files_at(place: &Path, extensions: &[&str]) -> Result<Vec<PathBuf>, String> {
     let mut files = Vec::new();
     let mut open = vec![place.to_owned()];
     while let Some(path) = open.pop() {
         if path.is_dir() {
-            if path.ends_with("target") || path.ends_with("node_modules") {
+            // Folders of tools, which contain the work of others.
+            if LEFT_OUT.iter().any(|left_out| path.ends_with(left_out)) {
                 continue;
             }
             let entries = fs::read_dir(&path).map_err(|e| format!("{}: {e}", path.display()))?;
             open.extend(entries.filter_map(Result::ok).map(|entry| entry.path()));
-        } else if path.extension().is_some_and(|ext| ext == "rs" || ext == "md") {
+        } else if path.extension().is_some_and(|ext| extensions.iter().any(|one| ext == *one)) {
             files.push(path);
         }
     }

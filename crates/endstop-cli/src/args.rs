@@ -142,7 +142,7 @@ pub(crate) struct GuardArgs {
     /// or `kill` (the program is stopped at once).
     #[arg(long, value_name = "HOW", default_value = "final", value_parser = ["final", "refuse", "kill"])]
     pub(crate) on_limit: String,
-    /// Lower the output cap in requests, so that a ceiling on cost or tokens is never exceeded. No
+    /// Lower the output cap in requests to what is left of a ceiling on cost or tokens. No
     /// other option changes a request.
     #[arg(long)]
     pub(crate) cap_output: bool,

@@ -485,7 +485,7 @@ limits! {
     }
     /// Time during which a turn is retried after transient provider errors.
     ///
-    /// Counted from the first failure. The waits together never exceed it. Two retries are made
+    /// Counted from the first failure. The waits together fit into it. Two retries are made
     /// even if the failed attempts themselves took longer than this.
     RetryFor retry_for: Option<Duration> = Some(seconds(60)), {
         unit: Time,

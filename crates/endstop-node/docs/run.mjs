@@ -30,7 +30,7 @@ function answer(body) {
 }
 
 const files = [
-  ...['docs/src/node.md', 'crates/endstop-node/README.md', 'README.md'].map((file) => join(root, file)),
+  ...['docs/src/node.md', 'crates/endstop-node/README.md'].map((file) => join(root, file)),
   ...readdirSync(join(root, 'docs/src/node')).map((file) => join(root, 'docs/src/node', file)),
 ];
 /** Returns the folder of a page's programs: that of Mastra has another version of the provider. */

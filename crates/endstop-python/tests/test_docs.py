@@ -34,7 +34,7 @@ OWN_MODEL = {
     "claude-sdk": "the program `claude` needs a login",
     "dspy": "an engine has the address of its provider",
 }
-PRINTED = [*PAGES, ROOT / "README.md", ROOT / "crates" / "endstop-python" / "README.md"]
+PRINTED = [*PAGES, ROOT / "crates" / "endstop-python" / "README.md"]
 
 
 def program(page: Path) -> str:

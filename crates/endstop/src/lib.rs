@@ -101,6 +101,9 @@ mod mistakes;
 mod documents {
     #[doc = include_str!("../../../README.md")]
     struct Readme;
+    #[cfg(feature = "testkit")]
+    #[doc = include_str!("../../../docs/src/start/first-program.md")]
+    struct FirstProgram;
     #[doc = include_str!("../../../docs/src/library.md")]
     struct Library;
     #[doc = include_str!("../../../docs/src/hooks.md")]

@@ -186,6 +186,18 @@ async fn image_tool_sends_the_image_to_the_model() {
 }
 
 #[tokio::test]
+async fn first_program_is_that_of_the_book() {
+    let server = echo();
+    let first = program(env!("CARGO_BIN_EXE_first"), &server);
+    assert!(output(first, "").await.starts_with("The sum is 42.\n["));
+    assert!(server.requests().is_empty());
+    let source = include_str!("../src/bin/first.rs");
+    let (_, code) = source.split_once("\n\n").unwrap();
+    let page = include_str!("../../../docs/src/start/first-program.md");
+    assert!(page.contains(code), "docs/src/start/first-program.md differs from first.rs");
+}
+
+#[tokio::test]
 async fn own_provider_answers() {
     let server = echo();
     let own = program(env!("CARGO_BIN_EXE_own_provider"), &server);

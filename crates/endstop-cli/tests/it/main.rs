@@ -93,6 +93,8 @@ mod trust;
 mod trusted_hosts;
 #[cfg(unix)]
 mod trusted_journals;
+#[cfg(target_os = "linux")]
+mod tutorial;
 mod vectors;
 mod verify;
 #[cfg(feature = "restate")]

@@ -144,7 +144,7 @@ pub(crate) fn in_journal(command: &str, journal: Option<&Path>) -> String {
 }
 
 /// Returns the flags under which the run continues: the limit is raised, and then each limit that
-/// would end the run again. One doubling is not always enough, because the cost of the next call may
+/// would end the run again. One doubling may not be enough, because the cost of the next call may
 /// exceed the raised ceiling too.
 fn enough(recorded: &RecordedRun, mut limits: Limits, first: Limit) -> Option<String> {
     let (mut limit, mut flags) = (first, Vec::<(Limit, String)>::new());
