@@ -14,40 +14,45 @@ type Fault = (&'static str, &'static str, &'static str, &'static str);
 /// a body, are left to cargo-mutants.
 // The code must occur exactly once in its file, which `every_fault_has_its_place` checks.
 const FAULTS: [Fault; 10] = [
-    ("turn-cap-one-late", "precheck.rs", "u64::from(count) >= max", "u64::from(count) > max"),
+    (
+        "turn-cap-one-late",
+        "ceilings/precheck.rs",
+        "u64::from(count) >= max",
+        "u64::from(count) > max",
+    ),
     (
         "truncated-is-success",
-        "response.rs",
+        "answer/response.rs",
         "        SignalReason::TokenLimitReached => {\n            truncated(*cut_by, &finish_value(), calls, context, effects)\n        }\n",
         "",
     ),
     (
         "unknown-finish-is-success",
-        "response.rs",
+        "answer/response.rs",
         "if !context.settings.limits.accept_unknown_finish",
         "if context.settings.limits.accept_unknown_finish",
     ),
     (
         "rejected-answer-is-success",
-        "verification.rs",
+        "answer/verification.rs",
         "rounds.filter(|_| !passed)",
         "rounds.filter(|_| !passed && output.is_empty())",
     ),
     (
         "failed-attempts-are-free",
-        "booking.rs",
+        "ceilings/booking.rs",
         "    settle(call, &usage, cost, more, context, effects);\n",
         "    let _ = (&usage, cost, more, effects);\n",
     ),
     (
         "reservation-is-kept",
-        "booking.rs",
+        "ceilings/booking.rs",
         "        effects.push(Effect::Settle { id, spent, tokens });\n",
         "        let _ = (id, spent, tokens);\n",
     ),
     (
         "cancel-forgets-tools",
-        "stopping.rs",
+        "stopping/mod.rs",
         "    effects.push(Effect::AbortTools { ids, grace });\n",
         "    let _ = Effect::AbortTools { ids, grace };\n",
     ),
@@ -59,13 +64,13 @@ const FAULTS: [Fault; 10] = [
     ),
     (
         "approved-call-runs-again",
-        "open_calls.rs",
+        "tools/open_calls.rs",
         "self.calls.get(running.at).filter(|open| !open.parked)?",
         "self.calls.get(running.at)?",
     ),
     (
         "open-calls-stay-unanswered",
-        "abort.rs",
+        "stopping/abort.rs",
         "    record_results(open, context);\n",
         "    let _ = &open;\n",
     ),

@@ -3,16 +3,16 @@
 //! The phases call these methods, and nothing here calls a phase. What only one phase needs is in
 //! that phase's own data, see `phase.rs`.
 
+use super::ceilings::ledger::Ledger;
+use super::ceilings::prompt::PromptSize;
 use super::compactions::Compactions;
 use super::counts::Counts;
 use super::effect::{Effect, EffectId, InjectionReason, RunEvent};
 use super::jitter::Jitter;
 use super::judge::{Judge, SaidText};
-use super::ledger::Ledger;
-use super::models::Models;
-use super::open_work::Background;
-use super::prompt::PromptSize;
-use super::spec::RunSpec;
+use super::setup::models::Models;
+use super::setup::spec::RunSpec;
+use super::tools::open_work::Background;
 use super::verdicts::Verdicts;
 use crate::error_class::ModelError;
 use crate::limits::Limits;
@@ -32,7 +32,7 @@ const LONGEST_HAND_OVER: Duration = Duration::from_secs(60);
 
 /// The state of a run that all phases share.
 #[derive(Debug)]
-pub(super) struct RunContext {
+pub(crate) struct RunContext {
     /// The run's specification. The conversation, the policy, the watches and the variables have
     /// been moved out of it; a resumption may replace the limits, the tools and the model.
     pub(super) settings: RunSpec,

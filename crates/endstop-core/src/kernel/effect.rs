@@ -1,10 +1,10 @@
 //! Effects: the output of the kernel. Each has an id that the answering event carries.
 
 pub use super::effect_id::EffectId;
-use super::fallback_model::ModelSwitch;
-use super::limit_changes::LimitChanges;
 use super::park::{ParkDecision, ParkRequest};
-use super::watch::RuleHit;
+use super::setup::fallback_model::ModelSwitch;
+use super::setup::limit_changes::LimitChanges;
+use super::setup::watch::RuleHit;
 use crate::error_class::ModelError;
 use crate::message::{MessageId, ToolCall, ToolResult, ToolStatus};
 use crate::signal::TerminationSignal;

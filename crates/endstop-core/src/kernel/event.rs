@@ -4,13 +4,13 @@
 //! outstanding is ignored, so a driver never has to check for late results.
 
 use super::effect::EffectId;
-use super::fallback_model::FallbackModel;
-use super::guest_mode::GuestCall;
-use super::limit_changes::LimitChanges;
-use super::nested_ending::NestedEnding;
+use super::outcome::nested_ending::NestedEnding;
 use super::park::{Park, ParkDecision, ParkRequest};
-use super::spec::ToolPolicy;
-use super::spending::Spending;
+use super::setup::fallback_model::FallbackModel;
+use super::setup::guest_mode::GuestCall;
+use super::setup::limit_changes::LimitChanges;
+use super::setup::spec::ToolPolicy;
+use super::setup::spending::Spending;
 use crate::error_class::ModelError;
 use crate::limits::Limits;
 use crate::media::Attachment;

@@ -32,31 +32,25 @@
 //!              └──────── Next ◄──────┘
 //! ```
 //!
-//! | file | contents |
+//! The root has the machine; each room has one idea and a `mod.rs` that names it:
+//!
+//! | file or room | contents |
 //! |---|---|
 //! | `event.rs`, `effect.rs` | the two vocabularies, input and output |
-//! | `spec.rs`, `watch.rs`, `branch.rs` | what a run is configured with |
-//! | `outcome.rs`, `ending.rs`, `outcome_json.rs`, `decided_by.rs` | what a run returns, its JSON form, and the decision that ended it |
 //! | `run.rs` | a run as its driver sees it |
 //! | `machine.rs`, `next.rs` | the dispatch of events, and the loop over the steps that follow |
-//! | `phase.rs`, `call.rs`, `open_calls.rs` | the phases with their data |
-//! | `context.rs`, `prompt.rs`, `guard.rs` | the state that all phases share |
-//! | `boundary.rs`, `precheck.rs` | checks before a turn, in a fixed order |
-//! | `consult.rs` | answers of hooks |
-//! | `request.rs`, `quote.rs` | the model call: its output cap, its reservation |
-//! | `stream.rs`, `turn.rs` | a response: its chunks, its usage, its message |
-//! | `response.rs`, `lost_call.rs` | the evaluation of a response: accept, repair, continue or end |
-//! | `attempt.rs`, `jitter.rs` | failed attempts and retry waits |
-//! | `tools.rs`, `tool_step.rs`, `results.rs`, `finish.rs` | tool calls of a turn, and the `finish` tool |
-//! | `success.rs`, `verification.rs`, `verdicts.rs` | the way of an answer to the end: validation, repairs, the stop hook, the verifier |
-//! | `judge/` | policies, watch rules and no-progress detection, with their order of precedence |
-//! | `ledger.rs`, `booking.rs` | cost and reservations |
-//! | `compaction.rs`, `compactions.rs` | when a shortened conversation is accepted |
-//! | `guest_mode.rs`, `asked.rs`, `closed.rs`, `meter.rs` | a guest: a driver that does not own the loop |
-//! | `steering.rs`, `limit_changes.rs` | messages and changes of limits while the run works |
+//! | `phase.rs`, `model_call.rs` | the phases with their data |
+//! | `context.rs` | the state that all phases share |
 //! | `resume.rs` | resume after a crash |
-//! | `wrap_up.rs`, `hand_over.rs`, `remaining.rs` | the hand-over when a ceiling ends the run; what is left of the limits, for the model |
-//! | `stopping.rs`, `abort.rs`, `conclude.rs` | cancel, terminate, deadline and halt; the outcome |
+//! | `setup/` | what a run is configured with |
+//! | `outcome/` | what a run returns, its JSON form, and the decision that ended it |
+//! | `ceilings/` | cost, tokens and reservations, and the checks before a turn, in a fixed order |
+//! | `judge/` | policies, watch rules and no-progress detection, with their order of precedence |
+//! | `tools/` | tool calls of a turn, background calls, and the `finish` tool |
+//! | `call/` | the boundary before a model call, its request, stream, failed attempts and fallbacks; compaction |
+//! | `answer/` | the evaluation of a response: accept, repair, continue or end; validation, the stop hook, the verifier |
+//! | `stopping/` | cancel, terminate, deadline and halt; the hand-over; the outcome |
+//! | `guest/` | a guest: a driver that does not own the loop |
 //!
 //! A complete run with one call:
 //!
@@ -91,79 +85,33 @@
 //! [`Run::handle`] takes the run by value and returns it only while the run is alive. A driver
 //! that sends an event to an ended run therefore does not compile.
 
-mod abort;
-mod asked;
-mod attempt;
-mod background;
-mod booking;
-mod boundary;
-mod branch;
+mod answer;
 mod call;
-mod closed;
-mod compaction;
+mod ceilings;
 mod compactions;
-mod conclude;
-mod consult;
 mod context;
 mod counts;
-mod decided_by;
 mod effect;
 mod effect_id;
-mod ending;
 mod event;
-mod excerpt;
-mod fallback;
-mod fallback_model;
-mod finish;
-mod guard;
-mod guest_mode;
-mod hand_over;
+mod guest;
 mod jitter;
 mod judge;
-mod ledger;
-mod limit_changes;
-mod lost_call;
 mod machine;
-mod meter;
-mod models;
-mod nested_ending;
+mod model_call;
 mod next;
-mod open_calls;
-mod open_work;
 mod outcome;
-mod outcome_display;
-mod outcome_json;
 mod park;
-mod parked;
 mod phase;
-mod precheck;
-mod prompt;
-mod quote;
-mod remaining;
-mod request;
-mod response;
-mod results;
 mod resume;
 mod run;
-mod spec;
-mod spending;
-mod steering;
+mod setup;
 mod stopping;
-mod stream;
-mod success;
-mod tool_answer;
-mod tool_step;
 mod tools;
-mod turn;
 mod verdicts;
-mod verification;
-mod watch;
-mod watch_error;
-mod watch_mode;
-mod wrap_up;
 
-pub use branch::BranchPoint;
-pub use decided_by::{DecidedBy, Decision, Layer};
+pub use answer::lost_call::holds_lost_call;
+pub use ceilings::precheck::{CheckState, PRE_TURN, PreTurnCheck};
 pub use effect::{
     ConsultPoint, ConversationSize, Effect, EffectId, InjectionReason, RunEvent, ToolStart,
 };
@@ -171,20 +119,22 @@ pub use event::{
     BudgetAccount, ChangedResult, Compaction, Event, EventKind, HookDecision, Resumption,
     ToolReport, TurnDelta,
 };
-pub use fallback_model::{FallbackModel, ModelSwitch, ModelUse};
-pub use guest_mode::{GuestCall, GuestMode};
-pub use limit_changes::LimitChanges;
-pub use lost_call::holds_lost_call;
-pub use nested_ending::NestedEnding;
+pub use outcome::decided_by::{DecidedBy, Decision, Layer};
+pub use outcome::nested_ending::NestedEnding;
 pub use outcome::{
     CompactionAttempt, NoProgressSnapshot, Outcome, RepeatedCall, StoppedWork, Unsuccessful,
     VerifyRound, WouldFit,
 };
 pub use park::{Park, ParkDecision, ParkRequest, RequestKind};
-pub use precheck::{CheckState, PRE_TURN, PreTurnCheck};
 pub use run::{CallQuote, Run, RunPhase, Step};
-pub use spec::{CompactionSpec, Hooks, Permission, ProactiveCompaction, RunSpec, ToolPolicy};
-pub use spending::Spending;
-pub use watch::{RuleHit, Watch};
-pub use watch_error::WatchError;
-pub use watch_mode::WatchMode;
+pub use setup::branch::BranchPoint;
+pub use setup::fallback_model::{FallbackModel, ModelSwitch, ModelUse};
+pub use setup::guest_mode::{GuestCall, GuestMode};
+pub use setup::limit_changes::LimitChanges;
+pub use setup::spec::{
+    CompactionSpec, Hooks, Permission, ProactiveCompaction, RunSpec, ToolPolicy,
+};
+pub use setup::spending::Spending;
+pub use setup::watch::{RuleHit, Watch};
+pub use setup::watch_error::WatchError;
+pub use setup::watch_mode::WatchMode;

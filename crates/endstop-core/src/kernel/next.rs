@@ -2,9 +2,9 @@
 //! in `machine.rs` performs it.
 
 use super::effect::ConsultPoint;
-use super::ending::Ending;
-use super::open_calls::OpenCalls;
+use super::outcome::ending::Ending;
 use super::phase::{Phase, Point};
+use super::tools::open_calls::OpenCalls;
 use serde_json::Value;
 use std::time::Duration;
 

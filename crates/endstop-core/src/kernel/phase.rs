@@ -1,9 +1,9 @@
 //! The phases of a run, each with the data that only it needs.
 
-use super::call::Call;
 use super::effect::{ConversationSize, EffectId};
-use super::ending::Ending;
-use super::open_calls::OpenCalls;
+use super::model_call::Call;
+use super::outcome::ending::Ending;
+use super::tools::open_calls::OpenCalls;
 use std::time::Duration;
 
 /// The phase of a run. An event that does not fit the phase (a late answer, a second answer) is

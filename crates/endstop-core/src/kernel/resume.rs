@@ -4,24 +4,24 @@
 //! been billed. A tool call is repeated only if its tool is repeatable; otherwise the model reads
 //! that the call may have run, because no process knows its result.
 
-use super::background;
-use super::booking::settle_aborted;
-use super::call::Call;
+use super::call::fallback::resume_models;
+use super::ceilings::booking::settle_aborted;
+use super::ceilings::precheck::check_limits;
 use super::context::RunContext;
-use super::decided_by::{Decision, Layer};
 use super::effect::{Effect, EffectId, ToolStart};
-use super::ending::Ending;
 use super::event::{EventKind, Resumption};
-use super::fallback::resume_models;
-use super::guard::Flow;
+use super::model_call::Call;
 use super::next::Next;
-use super::open_calls::OpenCalls;
+use super::outcome::decided_by::{Decision, Layer};
+use super::outcome::ending::Ending;
+use super::outcome::guard::Flow;
 use super::phase::{Idle, Phase};
-use super::precheck::check_limits;
-use super::results::emit_ended;
-use super::spec::{Permission, restrict_tools};
+use super::setup::spec::{Permission, restrict_tools};
 use super::stopping::stopping;
-use super::wrap_up::given_up;
+use super::stopping::wrap_up::given_up;
+use super::tools::background;
+use super::tools::open_calls::OpenCalls;
+use super::tools::results::emit_ended;
 use crate::termination::Termination;
 use crate::visible::is_blank;
 use std::ops::ControlFlow::Continue;

@@ -1,17 +1,17 @@
 //! A run as its driver sees it: feed it events, perform its effects.
 
-use super::conclude::conclude;
-use super::decided_by::DecidedBy;
+use super::ceilings::ledger::Ceiling;
+use super::ceilings::precheck::{CheckState, PRE_TURN};
 use super::effect::{Effect, EffectId};
 use super::event::Event;
-use super::ledger::Ceiling;
 use super::machine::Machine;
 use super::outcome::Outcome;
+use super::outcome::decided_by::DecidedBy;
 use super::phase::{Phase, Point, Stage};
-use super::precheck::{CheckState, PRE_TURN};
-use super::spec::RunSpec;
+use super::setup::spec::RunSpec;
+use super::setup::watch::RuleHit;
+use super::stopping::conclude::conclude;
 use super::stopping::terminated;
-use super::watch::RuleHit;
 use crate::limits::Limits;
 use crate::message::Message;
 use crate::price::Price;

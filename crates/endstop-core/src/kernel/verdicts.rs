@@ -1,7 +1,7 @@
 //! The verdicts of the verifier on the answers of a run.
 
-use super::ending::Ending;
 use super::outcome::VerifyRound;
+use super::outcome::ending::Ending;
 
 /// The verdicts of a run so far.
 #[derive(Debug, Default)]

@@ -1,7 +1,7 @@
 //! The facts that the judge reads, and the judgement that it returns.
 
-use crate::kernel::ending::Ending;
-use crate::kernel::spec::ToolPolicy;
+use crate::kernel::outcome::ending::Ending;
+use crate::kernel::setup::spec::ToolPolicy;
 use crate::message::{ToolCall, ToolResult};
 use crate::termination::Termination;
 use crate::usage::NanoUsd;

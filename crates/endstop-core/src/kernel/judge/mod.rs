@@ -17,9 +17,9 @@ mod progress;
 mod watchers;
 
 use super::effect::Effect;
-use super::guard::{Flow, guarded};
 use super::outcome::NoProgressSnapshot;
-use super::watch::{RuleHit, Watch};
+use super::outcome::guard::{Flow, guarded};
+use super::setup::watch::{RuleHit, Watch};
 use crate::policy::{StepContext, TerminationPolicy, Verdict};
 pub(super) use facts::{Facts, Judgement, SaidText, Step};
 use policy::{step_result, stop_ending};

@@ -1,8 +1,8 @@
 //! The step as policies see it, and the ending that a policy's stop means.
 
 use super::facts::Step;
-use crate::kernel::decided_by::{Decision, Layer};
-use crate::kernel::ending::Ending;
+use crate::kernel::outcome::decided_by::{Decision, Layer};
+use crate::kernel::outcome::ending::Ending;
 use crate::message::ToolResult;
 use crate::policy::{PolicyEnd, StepCall, StepContext, StepOutput, StepResult, Stop};
 use crate::termination::Termination;

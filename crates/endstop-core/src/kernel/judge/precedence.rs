@@ -1,6 +1,6 @@
 //! The order of precedence of the decisions about a step.
 
-use crate::kernel::ending::Ending;
+use crate::kernel::outcome::ending::Ending;
 
 /// The source of a decision about a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,8 +37,8 @@ pub(super) fn decide(mut found: Vec<(Source, Box<Ending>)>) -> Option<Box<Ending
 #[cfg(test)]
 mod tests {
     use super::{Source, decide};
-    use crate::kernel::decided_by::{Decision, Layer};
-    use crate::kernel::ending::Ending;
+    use crate::kernel::outcome::decided_by::{Decision, Layer};
+    use crate::kernel::outcome::ending::Ending;
     use crate::termination::Termination;
 
     fn by(source: Source, termination: Termination) -> (Source, Box<Ending>) {

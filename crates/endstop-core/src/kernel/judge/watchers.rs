@@ -3,9 +3,9 @@
 use super::facts::Step;
 use crate::detector::{Rule, RuleSet};
 use crate::kernel::effect::{Effect, RunEvent};
-use crate::kernel::excerpt::excerpt;
-use crate::kernel::watch::{RuleHit, Watch};
-use crate::kernel::watch_mode::WatchMode;
+use crate::kernel::outcome::excerpt::excerpt;
+use crate::kernel::setup::watch::{RuleHit, Watch};
+use crate::kernel::setup::watch_mode::WatchMode;
 use crate::message::{ToolCall, ToolResult};
 use crate::policy::{StepContext, Stop};
 use serde_json::Value;

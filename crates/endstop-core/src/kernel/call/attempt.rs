@@ -1,0 +1,293 @@
+//! A failed attempt at a model call: retry after a wait, compact, or end the run.
+
+use super::fallback::{next_fallback, switch_model};
+use crate::error_class::{ErrorClass, ModelError};
+use crate::kernel::ceilings::booking::book_failure;
+use crate::kernel::ceilings::precheck::check_budgets;
+use crate::kernel::context::RunContext;
+use crate::kernel::effect::{Effect, RunEvent};
+use crate::kernel::jitter::LONGEST_RETRY_AFTER;
+use crate::kernel::model_call::Call;
+use crate::kernel::next::Next;
+use crate::kernel::outcome::decided_by::{Decision, Layer};
+use crate::kernel::outcome::ending::Ending;
+use crate::kernel::outcome::guard::Flow;
+use crate::kernel::phase::{Idle, Phase};
+use crate::kernel::tools::open_calls::OpenCalls;
+use crate::limits::{Limit, Limits};
+use crate::message::{ModelTurn, Part, Role};
+use crate::termination::Termination;
+use crate::visible::is_blank;
+use std::ops::ControlFlow::{Break, Continue};
+use std::time::Duration;
+
+/// Number of retries that are made even if the attempts themselves took longer than `retry_for`: a
+/// model call that stalls takes a minute to fail, which would use up the window before the first
+/// retry.
+const SLOW_RETRIES: u32 = 2;
+
+/// Number of calls of a guest in a row that the provider refuses because of the key, after which the run
+/// ends: they are no turns, so no other limit would stop a client that repeats them for ever.
+const MOST_REFUSED: u32 = 10;
+
+/// The decision after a failed attempt.
+enum Retry {
+    /// Retry after this wait.
+    After(Duration),
+    /// Do not retry, because the run's deadline comes before the end of the wait.
+    PastDeadline { wait: Duration, deadline: Duration },
+    /// Do not retry.
+    Never,
+}
+
+/// Decides whether a failed attempt is retried, and after what wait.
+fn retry_after(error: &ModelError, context: &mut RunContext) -> Retry {
+    let Limits { retry_for, max_retries, .. } = context.settings.limits;
+    // Off if both limits are off, or if `retry_for` is zero, or if `max_retries` is used up.
+    if !error.class.is_retryable()
+        || retry_for.or(max_retries.map(|_| Duration::MAX)).is_none_or(|window| window.is_zero())
+        || max_retries.is_some_and(|max| context.attempts.retries >= max)
+    {
+        return Retry::Never;
+    }
+    let since = *context.attempts.failed_since.get_or_insert(context.now);
+    let asked = error.retry_after_ms.map(Duration::from_millis);
+    // A longer wait is not worth holding the run open; the outcome reports it as `retry_after`.
+    if asked.is_some_and(|wait| wait > LONGEST_RETRY_AFTER) {
+        return Retry::Never;
+    }
+    let mut wait = match asked {
+        // The first waits follow the server. Later ones are never shorter than the backoff,
+        // because a server that asks to return at once would otherwise be called in a tight
+        // loop.
+        Some(asked) if context.attempts.retries < SLOW_RETRIES => asked,
+        asked => {
+            context.jitter.backoff(context.attempts.retries + 1).max(asked.unwrap_or_default())
+        }
+    };
+    if let Some(window) = retry_for {
+        let left = window.saturating_sub(context.attempts.waited);
+        let over =
+            context.now.saturating_sub(since) >= window && context.attempts.retries >= SLOW_RETRIES;
+        // A server that asks for more time than the window has left would refuse an earlier
+        // attempt.
+        if left.is_zero() || over || asked.is_some_and(|wait| wait > left) {
+            return Retry::Never;
+        }
+        // The last attempt comes at the end of the window, so that it reaches a server that is
+        // back by then.
+        wait = wait.min(left);
+    }
+    match context.deadline() {
+        Some(deadline) if context.now.saturating_add(wait) >= deadline && asked.is_some() => {
+            Retry::PastDeadline { wait, deadline }
+        }
+        _ => Retry::After(wait),
+    }
+}
+
+/// The cause of a failed attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FailedBy {
+    /// The provider or the network, or a response that did not arrive in time.
+    Provider,
+    /// The response only reasoned for longer than `thinking_timeout`.
+    Thinking,
+}
+
+/// Handles a failed attempt: books its usage, then retries, compacts or ends the run.
+pub(crate) fn attempt_failed(
+    call: &Call,
+    error: &ModelError,
+    partial: Option<&ModelTurn>,
+    context: &mut RunContext,
+    effects: &mut Vec<Effect>,
+) -> Flow<Next> {
+    attempt_failed_by(FailedBy::Provider, call, error, partial, context, effects)
+}
+
+/// Handles an attempt that failed for this cause.
+pub(crate) fn attempt_failed_by(
+    by: FailedBy,
+    call: &Call,
+    error: &ModelError,
+    partial: Option<&ModelTurn>,
+    context: &mut RunContext,
+    effects: &mut Vec<Effect>,
+) -> Flow<Next> {
+    let text = record_failure(call, error, partial, context, effects);
+    context.attempts.failure = Some(Box::new(error.clone()));
+    // After a resume: the failure that ended the run before is replayed, and the call repeated
+    // once.
+    if std::mem::take(&mut context.attempts.call_again) {
+        emit_failed(error, Some(Duration::ZERO), context, effects);
+        return Continue(Next::Retry { wait: Duration::ZERO });
+    }
+    // A model that reasons without an end usually does so again, so one retry is all it gets. It is
+    // the same retry that a turn without visible output gets.
+    let starved_again = by == FailedBy::Thinking
+        && std::mem::replace(&mut context.attempts.starved_this_turn, true);
+    let retry = if starved_again { Retry::Never } else { retry_after(error, context) };
+    let fallback = match retry {
+        Retry::PastDeadline { .. } | Retry::Never if by == FailedBy::Provider => {
+            next_fallback(error.class, context)
+        }
+        _ => None,
+    };
+    if fallback.is_some() || !matches!(retry, Retry::Never) {
+        // Do not wait for an attempt that the budget cannot pay for.
+        if let Break(ending) = check_budgets(context) {
+            emit_failed(error, None, context, effects);
+            return Break(ending);
+        }
+    }
+    if let Some(to) = fallback {
+        emit_failed(error, Some(Duration::ZERO), context, effects);
+        return Continue(switch_model(to, error.class, context, effects));
+    }
+    match retry {
+        Retry::After(wait) => {
+            emit_failed(error, Some(wait), context, effects);
+            context.attempts.retries += 1;
+            context.attempts.waited = context.attempts.waited.saturating_add(wait);
+            return Continue(Next::Retry { wait });
+        }
+        // The deadline comes before the end of the wait: end now instead of after an idle wait.
+        Retry::PastDeadline { wait, deadline } => {
+            emit_failed(error, None, context, effects);
+            return Break(too_late(wait, deadline, error, context));
+        }
+        Retry::Never => {}
+    }
+    // A forced compaction is tried once per turn: if the shortened prompt is refused too, another
+    // one would not help.
+    let too_long = error.class.termination() == Termination::ErrorPromptTooLong;
+    if too_long && context.settings.compaction.reactive && !context.compactions.forced_this_turn {
+        context.compactions.forced_this_turn = true;
+        emit_failed(error, Some(Duration::ZERO), context, effects);
+        return Continue(Next::Compact { forced: true });
+    }
+    emit_failed(error, None, context, effects);
+    if context.is_guest() {
+        let ending = failure(by, error, context);
+        let is_refused = ending.termination == Termination::ErrorProviderAuth;
+        context.guest.refused = if is_refused { context.guest.refused + 1 } else { 0 };
+        if context.guest.refused >= MOST_REFUSED {
+            return Continue(Next::Stop { ending, calls: OpenCalls::default() });
+        }
+        // The client may retry, so the text is not appended yet.
+        let provisional = Some(ending);
+        let idle = Idle { provisional, partial: text, ..Idle::default() };
+        return Continue(Next::Wait(Phase::Guest(idle)));
+    }
+    // The partial text becomes the last message, so that a resumed conversation contains it.
+    if let Some(text) = text {
+        context.state.push(Role::Assistant, vec![Part::Text { text }]);
+    }
+    Break(failure(by, error, context))
+}
+
+/// Books the usage of a failed attempt. Returns the text that it had streamed.
+fn record_failure(
+    call: &Call,
+    error: &ModelError,
+    partial: Option<&ModelTurn>,
+    context: &mut RunContext,
+    effects: &mut Vec<Effect>,
+) -> Option<String> {
+    context.state.streaming.abort();
+    book_failure(call, error, partial, context, effects);
+    // Keep whichever text exists: the decoder's partial turn is better than the raw deltas.
+    let text = partial
+        .map(ModelTurn::text)
+        .filter(|text| !is_blank(text))
+        .or_else(|| Some(call.text.clone()).filter(|text| !is_blank(text)));
+    if let Some(text) = &text {
+        context.said.last_text = Some(context.said.with(text));
+    }
+    if let Some(turn) = partial {
+        turn.signal.keep_in(&mut context.state.last_signal);
+    }
+    text
+}
+
+/// Handles a call that a guest's client abandoned: it called the model again before the response was
+/// complete.
+pub(crate) fn abandoned(call: &Call, context: &mut RunContext, effects: &mut Vec<Effect>) {
+    let problem = "the client called the model again before the response was complete";
+    let error = ModelError::new(ErrorClass::IncompleteStream, problem);
+    record_failure(call, &error, None, context, effects);
+    emit_failed(&error, None, context, effects);
+}
+
+/// Reports to observers that an attempt has failed, and when the next one comes.
+fn emit_failed(
+    error: &ModelError,
+    retry_in: Option<Duration>,
+    context: &RunContext,
+    effects: &mut Vec<Effect>,
+) {
+    effects.push(Effect::Emit(RunEvent::AttemptFailed {
+        turn: context.counts.turns + 1,
+        attempt: context.attempts.attempt,
+        error: error.clone(),
+        retry_in_ms: retry_in.map(|wait| wait.as_millis() as u64),
+    }));
+}
+
+/// Builds the ending of a run whose deadline comes before the end of the wait that a server asks for.
+fn too_late(
+    wait: Duration,
+    deadline: Duration,
+    error: &ModelError,
+    context: &RunContext,
+) -> Box<Ending> {
+    let left = deadline.saturating_sub(context.now);
+    let evidence = format!(
+        "the next attempt must wait {wait:?}, and {left:?} of {deadline:?} are left: {error}"
+    );
+    let ending = Ending::at_limit(Limit::Timeout, Termination::ErrorTimeout, evidence);
+    caused_by(ending, error, context)
+}
+
+/// Adds the failure that used up the time of a run to the ending by its deadline.
+pub(crate) fn blame_failure(mut ending: Box<Ending>, context: &RunContext) -> Box<Ending> {
+    let Some(error) = &context.attempts.failure else { return ending };
+    let evidence = &mut ending.decided_by.evidence;
+    *evidence = format!("{evidence}; the last attempt at the model call failed: {error}");
+    caused_by(ending, error, context)
+}
+
+fn caused_by(ending: Box<Ending>, error: &ModelError, context: &RunContext) -> Box<Ending> {
+    let mut ending = with_error(ending, error);
+    ending.outranked.push(*failure(FailedBy::Provider, error, context));
+    ending
+}
+
+/// Builds the ending of a run whose model call failed for good.
+fn failure(by: FailedBy, error: &ModelError, context: &RunContext) -> Box<Ending> {
+    let (termination, layer, decision) = match by {
+        FailedBy::Provider => {
+            (error.class.termination(), Layer::Provider, Decision::CallFailed(error.class))
+        }
+        FailedBy::Thinking => (
+            Termination::ErrorThinkingStarved,
+            Layer::Limit,
+            Decision::Limit(Limit::ThinkingTimeout),
+        ),
+    };
+    let mut evidence = error.to_string();
+    if context.attempts.attempt > 1 {
+        evidence = format!("{evidence} (attempt {})", context.attempts.attempt);
+    }
+    if termination == Termination::ErrorPromptTooLong && context.compactions.any() {
+        evidence = format!("{evidence}; {}", context.compactions.told());
+    }
+    with_error(Ending::new(termination, layer, decision, evidence), error)
+}
+
+fn with_error(ending: Box<Ending>, error: &ModelError) -> Box<Ending> {
+    let mut ending = ending.diagnostic(error.to_string());
+    ending.retry_after = error.retry_after_ms.map(Duration::from_millis);
+    ending
+}

@@ -1,0 +1,11 @@
+//! The model call: the boundary before it, its request, its stream, failed attempts and fallbacks, and
+//! compaction.
+
+pub(super) mod attempt;
+pub(super) mod boundary;
+pub(super) mod compaction;
+pub(super) mod fallback;
+pub(super) mod remaining;
+pub(super) mod request;
+pub(super) mod steering;
+pub(super) mod stream;

@@ -1,0 +1,10 @@
+//! What is left below the ceilings: the ledger of the run, the reservation of the next call, and the
+//! checks before it.
+
+pub(super) mod booking;
+pub(super) mod hand_over;
+pub(super) mod ledger;
+pub(super) mod meter;
+pub(super) mod precheck;
+pub(super) mod prompt;
+pub(super) mod quote;

@@ -1,0 +1,11 @@
+//! The tool calls of a turn: their approval, their results, the background calls and `finish`.
+
+pub(super) mod approval;
+pub(super) mod background;
+pub(super) mod collect;
+pub(super) mod finish;
+pub(super) mod open_calls;
+pub(super) mod open_work;
+pub(super) mod parked;
+pub(super) mod results;
+pub(super) mod step;
