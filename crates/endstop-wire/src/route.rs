@@ -5,8 +5,9 @@
 //!
 //! A server may take several spellings for the same path: it decodes `%63`, merges slashes, or ignores
 //! case. The fixed words of a row must be spelt as the row has them; another spelling of a row that costs
-//! is recognised and marked as [`is_respelt`](Recognised::is_respelt). The name of a model may have any
-//! spelling.
+//! is recognised and marked as [`is_respelt`](Recognised::is_respelt). So is a path that begins with a call
+//! whose cost is counted, such as `/v1/messagesX`, because a server may route by the beginning. The name of
+//! a model may have any spelling.
 //!
 //! ```
 //! use endstop_wire::route::{Call, recognise};
@@ -112,7 +113,8 @@ pub struct Recognised {
     pub deployment: Option<String>,
     /// The id of a [stored](Call::Stored) response.
     pub id: Option<String>,
-    /// `true` if the path is spelt differently from the row that it matches, and that row costs.
+    /// `true` if the path is spelt differently from the row that it matches, and that row costs, or if it begins like
+    /// one whose cost is counted. The call is then not the one that it begins like.
     pub is_respelt: bool,
 }
 
@@ -328,26 +330,24 @@ pub fn recognise(method: &str, target: &str) -> Recognised {
     let whole = decoded(path);
     // A server may decode the path before it cuts the query off.
     let cut = whole.split(['?', '#']).next().unwrap_or_default();
-    // A server that routes by the beginning of a path serves a model call before a row that costs nothing.
-    let hides = matches!(&plain, Some((row, _)) if matches!(row.2, Call::Free | Call::Hello));
-    let meant = [
-        fitting(method, &folded(cut)),
-        fitting(method, &folded(&whole)),
-        hides.then(|| behind_model_call(method, cut)).flatten(),
-    ];
+    let meant = [fitting(method, &folded(cut)), fitting(method, &folded(&whole))];
     // A row that costs nothing may be spelt in any way: it is then an unknown call.
     let is_other = |row: &&Row| row.2.costs() && plain.as_ref().is_none_or(|p| p.0.1 != row.1);
     let respelt = meant.into_iter().flatten().find(is_other);
-    match (respelt, plain) {
+    let begins = || counted_beginning(method, path, plain.as_ref().map(|(row, _)| *row));
+    match (respelt, &plain) {
         (Some(row), _) => {
             Recognised { call: sent_as(row.2, query), is_respelt: true, ..Recognised::other() }
+        }
+        (None, Some((row, _))) if begins() => {
+            Recognised { call: row.2, is_respelt: true, ..Recognised::other() }
         }
         (None, Some((row, found))) => {
             let before = raw.get(row.1.split('/').count()..).unwrap_or_default();
             let deployment = deployment(before).filter(|_| row.2.costs());
-            Recognised { call: sent_as(row.2, query), deployment, ..found }
+            Recognised { call: sent_as(row.2, query), deployment, ..found.clone() }
         }
-        (None, None) => Recognised::other(),
+        (None, None) => Recognised { is_respelt: begins(), ..Recognised::other() },
     }
 }
 
@@ -368,19 +368,69 @@ fn deployment(before: &[&str]) -> Option<String> {
 
 /// Returns the first row that a server may take a folded path for.
 fn fitting(method: &str, folded: &[String]) -> Option<&'static Row> {
-    let last: Vec<&str> = folded.iter().rev().take(MOST_SEGMENTS).map(String::as_str).collect();
-    ROWS.iter().find(|row| {
-        let words: Vec<&str> = row.1.rsplit('/').collect();
-        may_be_method(row.0, method) && fits_folded(&words, &last)
+    ROWS.iter().find(|row| may_be_method(row.0, method) && ends_with(folded, row, Fit::Whole))
+}
+
+/// `true` if a path begins with a counted call before the words of the row that it ends with: a server that routes by
+/// the beginning of a path serves that call.
+fn counted_beginning(method: &str, path: &str, plain: Option<&Row>) -> bool {
+    // It is counted as a call with a conversation, wherever it is served.
+    if matches!(plain, Some((_, _, Call::Model { .. }))) {
+        return false;
+    }
+    let path = path.trim_end_matches('/');
+    let raw: Vec<&str> = path.rsplit('/').take(MOST_SEGMENTS).collect();
+    // The longest row, because the end of one may be another one: `messages/batches`.
+    let own =
+        ROWS.iter().filter(|row| may_be_method(row.0, method) && exact(row.1, &raw).is_some());
+    let before = match own.map(|row| row.1.split('/').count()).max() {
+        Some(words) => path.rsplitn(words + 1, '/').nth(words).unwrap_or_default(),
+        None => path,
+    };
+    let counts = |call: Call| match call {
+        Call::Model { .. } => true,
+        Call::Metered(_) => !matches!(plain, Some((_, _, Call::Metered(_)))),
+        Call::Unread
+        | Call::Stored
+        | Call::CountTokens
+        | Call::Models
+        | Call::Hello
+        | Call::Free
+        | Call::Other => false,
+    };
+    let decoded = decoded(before);
+    // A server that decodes once sees dots of a later layer as a name.
+    [folded(&decoded), folded(&decoded.replace("..", "-"))].into_iter().any(|segments| {
+        let most = segments.len().min(MOST_SEGMENTS);
+        (1..=most).any(|end| {
+            let begin = &segments[..end];
+            // The name of a model or deployment may have any beginning.
+            let is_name = end > 1 && BEFORE_MODELS.contains(&begin[end - 2].as_str());
+            // The first row that fits counts, as in the path of a call.
+            let found = ROWS.iter().find(|row| {
+                may_be_method(row.0, method)
+                    && !(is_name && !row.1.contains('/'))
+                    && ends_with(begin, row, Fit::Beginning)
+            });
+            found.is_some_and(|row| counts(row.2))
+        })
     })
 }
 
-/// Returns the model call that a decoded path begins with.
-fn behind_model_call(method: &str, decoded: &str) -> Option<&'static Row> {
-    let segments = folded(decoded);
-    let most = segments.len().min(MOST_SEGMENTS);
-    let mut begins = (1..most).filter_map(|end| fitting(method, &segments[..end]));
-    begins.find(|row| matches!(row.2, Call::Model { .. }))
+/// The part of a row's last word that has to fit.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fit {
+    /// The segment is the word.
+    Whole,
+    /// The segment begins with the word.
+    Beginning,
+}
+
+/// `true` if a folded path ends with the words of a row.
+fn ends_with(folded: &[String], row: &Row, fit: Fit) -> bool {
+    let last: Vec<&str> = folded.iter().rev().take(MOST_SEGMENTS).map(String::as_str).collect();
+    let words: Vec<&str> = row.1.rsplit('/').collect();
+    fits_folded(&words, &last, fit)
 }
 
 /// `true` if a server may take this method for that of a row: some ignore case, or take PUT for POST.
@@ -480,28 +530,39 @@ fn folded(decoded: &str) -> Vec<String> {
 
 /// Compares the end of a folded path with the words of a row, both in reverse order. A name may be several
 /// segments, because its slashes are decoded.
-fn fits_folded(words: &[&str], segments: &[&str]) -> bool {
+fn fits_folded(words: &[&str], segments: &[&str], fit: Fit) -> bool {
     let Some((word, words)) = words.split_first() else { return true };
     let Some((segment, rest)) = segments.split_first() else { return false };
     let (head, verb) = parts(word);
-    let Some(value) = without_verb(segment, verb) else { return false };
+    let Some(value) = without_verb(segment, verb, fit) else { return false };
     if !matches!(head, "*" | "{model}" | "{id}") {
-        return value.eq_ignore_ascii_case(head) && fits_folded(words, rest);
+        let is_word = value.eq_ignore_ascii_case(head)
+            || fit == Fit::Beginning && verb.is_none() && begins_with(value, head);
+        return is_word && fits_folded(words, rest, Fit::Whole);
     }
     if value.is_empty() {
         return false;
     }
     // All rows have at most four names, and the number of segments is bounded.
-    (0..=rest.len().min(MOST_OF_NAME)).any(|more| fits_folded(words, &rest[more..]))
+    (0..=rest.len().min(MOST_OF_NAME)).any(|more| fits_folded(words, &rest[more..], Fit::Whole))
 }
 
 /// The most further segments of a name with slashes, such as that of an inference profile.
 const MOST_OF_NAME: usize = 4;
 
-fn without_verb<'a>(segment: &'a str, verb: Option<&str>) -> Option<&'a str> {
+fn without_verb<'a>(segment: &'a str, verb: Option<&str>, fit: Fit) -> Option<&'a str> {
     let Some(verb) = verb else { return Some(segment) };
-    let (head, last) = segment.rsplit_once(':')?;
-    last.eq_ignore_ascii_case(verb).then_some(head)
+    let mut verbs = segment.match_indices(':');
+    let at = match fit {
+        Fit::Whole => verbs.find(|(at, _)| segment[at + 1..].eq_ignore_ascii_case(verb)),
+        Fit::Beginning => verbs.find(|(at, _)| begins_with(&segment[at + 1..], verb)),
+    };
+    at.map(|(at, _)| &segment[..at])
+}
+
+/// `true` if a text begins with this word in any case.
+fn begins_with(text: &str, word: &str) -> bool {
+    text.get(..word.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(word))
 }
 
 #[cfg(test)]
@@ -659,7 +720,7 @@ mod tests {
                 for free in ["/v1/traces", "/files", "/api/hello", "/api/show", "/v1/logs"] {
                     let target = format!("{call}{cut}{free}");
                     let (found, is_respelt) = of("POST", &target);
-                    assert!(found.costs() && is_respelt, "{target}: {found:?}");
+                    assert!(is_respelt, "{target}: {found:?}");
                 }
             }
             for other in ["%3F/score", "%3F/embeddings", "%23/tokenize", "%3Fa/responses/r1/cancel"]
@@ -673,6 +734,69 @@ mod tests {
         }
         assert_eq!(of("POST", "/v1/responses/resp_1/cancel"), (Call::Stored, false));
         assert_eq!(of("POST", "/v1/messages/count_tokens"), (Call::CountTokens, false));
+    }
+
+    /// A server that routes by the beginning of a path serves a call that is counted.
+    #[test]
+    fn beginnings_of_counted_calls_are_marked() {
+        for target in [
+            "/v1/messagesX",
+            "/v1/messages/x",
+            "/v1/messages.json",
+            "/v1/messages-x/y",
+            "/v1/messages,x",
+            "/v1/messages%00x",
+            "/v1/messages%20x",
+            "/v1/messages;a/x",
+            "/v1//messages//x",
+            "/v1/messages./x",
+            "/v1/MESSAGESX",
+            "/v1/%6dessagesX",
+            "/v1%2FmessagesX",
+            "/v1/%256dessages%2fx",
+            "/v1/messages/%252e%252e/x",
+            "/v1/x/%252e%252e/messagesX",
+            "/messagesX",
+            "/v1/chat/completionsX",
+            "/v1/chat/completions/completions",
+            "/v1/chat/completions/tokenize",
+            "/v1/chat/completions/embeddings",
+            "/v1/messages/responses/r1/cancel",
+            "/v1/messages/x/files",
+            "/v1/responsesX",
+            "/v1/embeddingsX",
+            "/v1/embeddings/files",
+            "/v1/images/generations/x",
+            "/v1beta/models/m:generateContentX",
+            "/v1beta/models/m:generateContent:x",
+            "/v1beta/models/m:embedContent/x",
+            "/model/m/converseX",
+            "/model/arn%3Aaws%2Fm/invoke/x",
+            "/api/chatX",
+        ] {
+            for end in ["", "/", "?a=b", &"/x".repeat(30)] {
+                let found = recognise("POST", &format!("{target}{end}"));
+                assert!(found.is_respelt && found.format().is_none(), "{target}{end}: {found:?}");
+            }
+            assert!(!of("GET", target).1, "{target}");
+        }
+        // Rows of their own, and names that only sound like a call.
+        for (target, call) in [
+            ("/v1/messages/count_tokens", Call::CountTokens),
+            ("/v1/messages/batches", Call::Unread),
+            ("/v1/responses/input_tokens", Call::CountTokens),
+            ("/v1/threads/t/messages", Call::Unread),
+            ("/v1/threads/t/messages/m", Call::Other),
+            ("/v1/embed-jobs", Call::Unread),
+            ("/openai/deployments/embeddings-2/unknown", Call::Other),
+            ("/openai/deployments/messages-bot/embeddings", VECTORS),
+            ("/v1beta/models/embeddings-1:countTokens", Call::CountTokens),
+            ("/embeddings/v1/rerank", VECTORS),
+            ("/v1/message", Call::Other),
+            ("/v1/xmessages", Call::Other),
+        ] {
+            assert_eq!(of("POST", target), (call, false), "{target}");
+        }
     }
 
     /// A name between the words of a row leaves no folder, however it is encoded.
