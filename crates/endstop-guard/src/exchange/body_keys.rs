@@ -6,7 +6,7 @@
 //! ```
 
 use endstop_wire::redact::is_secret_name;
-use memchr::{memchr_iter, memrchr};
+use memchr::{memchr_iter, memmem, memrchr};
 
 /// The longest name of a member that is looked at, in bytes.
 const LONGEST_NAME: usize = 64;
@@ -30,6 +30,46 @@ pub fn each_in_body(body: &[u8], mut found: impl FnMut(&str)) {
             found(&value);
         }
     }
+    for value in form_values(body, is_secret_name) {
+        found(&value);
+    }
+}
+
+/// Returns the boundary of a form: the text between its parts, after two hyphens.
+pub fn form_boundary(body: &[u8]) -> Option<&str> {
+    let line = &body.strip_prefix(b"--")?[..memmem::find(body, b"\r\n")?.checked_sub(2)?];
+    // RFC 2046, section 5.1.1.
+    (line.len() <= 70).then_some(line).and_then(|line| std::str::from_utf8(line).ok())
+}
+
+/// Returns the values of the fields of a form that have such names. Files are left out.
+pub fn form_values(body: &[u8], is_wanted: impl Fn(&str) -> bool) -> Vec<String> {
+    let Some(boundary) = form_boundary(body) else { return Vec::new() };
+    let between = format!("\r\n--{boundary}");
+    let starts = std::iter::once(0)
+        .chain(memmem::find_iter(body, between.as_bytes()).map(|at| at + b"\r\n".len()));
+    let part = |start: usize| {
+        let part = &body[start..];
+        let head = &part[..memmem::find(part, b"\r\n\r\n")?];
+        let value = &part[head.len() + b"\r\n\r\n".len()..];
+        let value = &value[..memmem::find(value, between.as_bytes())?];
+        let name = field_name(std::str::from_utf8(head).ok()?)?;
+        let is_short = value.len() <= LONGEST;
+        (is_short && is_wanted(name)).then(|| String::from_utf8_lossy(value).trim().to_owned())
+    };
+    starts.filter_map(part).collect()
+}
+
+/// Returns the name of a field, from the headers of its part (RFC 7578, section 4.2).
+fn field_name(head: &str) -> Option<&str> {
+    let is_disposition = |line: &&str| {
+        let name = line.split_once(':').map_or("", |(name, _)| name);
+        name.trim().eq_ignore_ascii_case("content-disposition")
+    };
+    let params = head.lines().find(is_disposition)?.split(';').skip(1);
+    let mut pairs = params.filter_map(|pair| pair.split_once('='));
+    let (_, value) = pairs.find(|(name, _)| name.trim().eq_ignore_ascii_case("name"))?;
+    Some(value.trim().trim_matches('"'))
 }
 
 /// Returns the name of the member whose colon is at this offset.
@@ -67,7 +107,7 @@ fn string(json: &[u8]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::each_in_body;
+    use super::{each_in_body, form_boundary, form_values};
 
     #[track_caller]
     fn check(body: &str, expected: &[&str]) {
@@ -84,6 +124,30 @@ mod tests {
             r#"{"authorization":"a\u0062\"c","x-api-key":"","apiKey":"K3"}"#,
             &["ab\"c", "", "K3"],
         );
+    }
+
+    #[test]
+    fn fields_of_forms_are_found() {
+        let part = |head: &str, value: &str| format!("--x-1\r\n{head}\r\n\r\n{value}\r\n");
+        let form = [
+            part("Content-Disposition: form-data; name=\"model\"", "m"),
+            part(
+                "Content-Type: audio/wav\r\nContent-Disposition: form-data; filename=\"model\"; name=file",
+                "name=\"model\"\r\n\r\nnot this",
+            ),
+            part("content-disposition: form-data;Name=api_key", "K1"),
+            "--x-1--\r\n".to_owned(),
+        ]
+        .concat();
+        assert_eq!(form_boundary(form.as_bytes()), Some("x-1"));
+        assert_eq!(form_values(form.as_bytes(), |name| name == "model"), ["m"]);
+        check(&form, &["K1"]);
+        for end in 0..form.len() {
+            let _ = form_values(&form.as_bytes()[..end], |_| true);
+        }
+        for other in ["", "--", "--\r\n", "{}", "\r\n--x\r\n"] {
+            assert!(form_values(other.as_bytes(), |_| true).is_empty(), "{other}");
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! | Read the headers, without their secrets | [`ClientFacts`] |
 //! | Read the body of a model call | [`Request`] |
 //! | Find credentials in a body, so that they can be redacted | [`each_in_body()`] |
+//! | Read the fields of a form | [`form_values()`] |
 //! | Find the run, the thread, the turn and the kind of a call | [`Threads`] |
 //! | Leave out of a result what differs each time | [`steady()`] |
 //! | Answer in the client's format | [`answer`] |
@@ -44,10 +45,11 @@ mod signs;
 mod steady;
 mod threads;
 
-pub use body_keys::each_in_body;
+pub use body_keys::{each_in_body, form_boundary, form_values};
 pub use cap::{CapError, cap_output};
 pub use digest::{Fingerprint, Salt};
 pub use owner::owner;
+pub(crate) use read::Fields;
 pub use read::{Request, Structured, Unreadable};
 pub use route::{Call, Delivery, Metered, Route, RouteError, route};
 pub use run_name::{ClientId, InvalidRunName, RunName};

@@ -9,7 +9,7 @@ use std::fmt;
 /// The longest target of a request, in bytes.
 const LONGEST_TARGET: usize = 64 << 10;
 /// The longest name of a model that is echoed, in characters.
-pub(super) const LONGEST_MODEL: usize = 256;
+const LONGEST_MODEL: usize = 256;
 
 /// A request line, understood.
 #[derive(Clone, PartialEq, Eq)]
@@ -27,13 +27,36 @@ pub struct Route {
     pub deployment: Option<String>,
     /// The id of a response that the provider stores, if the path names it.
     pub stored: Option<String>,
-    /// `true` if the path is another spelling of one that costs.
+    /// `true` if the path is another spelling of one that costs, or begins like one.
     pub is_respelt: bool,
     /// `true` if the same path costs with the method POST, which a server may not distinguish.
     pub costs_posted: bool,
 }
 
 impl Route {
+    /// Returns the model that a call asks for, and another one that it names: its path and its body can differ.
+    pub fn models(&self, in_body: Option<String>) -> (Option<String>, Option<String>) {
+        // The name is echoed, so it is bounded like one in a path.
+        let in_body = in_body.map(|mut model| {
+            if let Some((end, _)) = model.char_indices().nth(LONGEST_MODEL) {
+                model.truncate(end);
+            }
+            model
+        });
+        let (model, other) = match (&self.model, in_body) {
+            (Some(in_path), named) => (Some(in_path.clone()), named),
+            (None, Some(named)) => (Some(named), self.deployment.clone()),
+            (None, None) => (self.deployment.clone(), None),
+        };
+        let is_same = |name: &String| {
+            // Google's bodies have the collection in the name.
+            let name = name.strip_prefix("models/").unwrap_or(name);
+            model.as_ref().is_some_and(|model| model.eq_ignore_ascii_case(name))
+        };
+        let other = other.filter(|name| !is_same(name));
+        (model, other)
+    }
+
     /// `true` if the path is that of OpenAI's compaction of a history.
     pub fn is_compaction(&self) -> bool {
         let path = self.target.split('?').next().unwrap_or_default();
@@ -99,7 +122,8 @@ pub fn route(method: &str, target: &str) -> Result<Route, RouteError> {
     }
     let found = recognise(method, &target);
     let endstop_wire::route::Recognised { call, model, deployment, id: stored, is_respelt } = found;
-    let costs_posted = call.costs() || recognise("POST", &target).call.costs();
+    let posted = recognise("POST", &target);
+    let costs_posted = call.costs() || posted.call.costs() || posted.is_respelt;
     Ok(Route { run, target, call, model, deployment, stored, is_respelt, costs_posted })
 }
 

@@ -4,11 +4,11 @@ use super::answers::to_proxy;
 use super::call::{CallFacts, Place, Ticket, lock_call};
 use super::calls::Admitted;
 use super::event::GuardEvent;
-use super::gate::{CallPrice, Gate, lock};
+use super::gate::{CallPrice, Gate, NamedModels, lock};
 use super::guarded::Guarded;
 use super::observer::{CallObserver, NOT_SENT};
-use super::passing::{checked, has_other_charset, is_credential, is_credential_in};
-use super::pricing::{dialect_of, no_price, price_of};
+use super::passing::{checked, has_other_charset};
+use super::pricing::{TWO_MODELS, dialect_of, no_price, price_of};
 use super::resign::Signed;
 use super::runs::{RunHandle, Shared};
 use crate::exchange::answer::{Reply, bad_request, unknown_response};
@@ -61,9 +61,11 @@ impl Gate {
         };
         let (raw, decoded) = match (line.call, body) {
             _ if line.is_respelt => return Ok(self.other_request(head, &line, body)),
-            (Call::Model { format, .. }, RequestBody::Whole { .. }) if has_other_charset(head) => {
+            (Call::Model { format, .. }, RequestBody::Whole { decoded, .. })
+                if has_other_charset(head) =>
+            {
                 let reason = "the body is not labelled as UTF-8";
-                return Ok(self.pass(head, &line, Some(format), reason));
+                return Ok(self.pass(head, (&line, format), decoded, reason));
             }
             (Call::Model { .. }, RequestBody::Whole { raw, decoded }) => (raw, decoded),
             (Call::Model { format, .. }, body) => {
@@ -72,7 +74,7 @@ impl Gate {
                     RequestBody::Unreadable { .. } => "the body cannot be decompressed",
                     _ => "the body was not read",
                 };
-                return Ok(self.pass(head, &line, Some(format), reason));
+                return Ok(self.pass(head, (&line, format), &[], reason));
             }
             _ => return Ok(self.other_request(head, &line, body)),
         };
@@ -102,7 +104,7 @@ impl Gate {
                 let Call::Model { format, .. } = line.call else {
                     return Ok(self.forward(head, line, None));
                 };
-                return Ok(self.pass(head, line, Some(format), &error.to_string()));
+                return Ok(self.pass(head, (line, format), decoded, &error.to_string()));
             }
         };
         // Before the call is placed, because the ids in responses place later requests.
@@ -130,6 +132,9 @@ impl Gate {
             Ok(placed) => placed,
             Err(error) => return self.refuse(head, &error.to_string()),
         };
+        if let Some(refused) = self.refuse_secret_name(head, decoded, &placed.seat.run) {
+            return refused;
+        }
         let url = match self.url(line, Some(request.format)) {
             Ok(url) => url,
             Err(error) => return self.refuse(head, &error),
@@ -138,16 +143,14 @@ impl Gate {
             Ok(signed) => signed,
             Err(error) => return self.refuse(head, &error),
         };
+        let named = NamedModels {
+            format: request.format,
+            host: url.host(),
+            model: request.model.as_deref(),
+            other: request.other_model.as_deref(),
+        };
         let CallPrice { price, info: catalogue, other_unknown } =
-            self.price(request, url.host(), placed.prompt_bytes);
-        let name = placed.seat.run.id();
-        if is_credential(head, name) || is_credential_in(decoded, name) {
-            if let Some(run) = lock(&self.runs).by_key.get(&placed.seat.run).cloned() {
-                // An earlier request has named it without the key.
-                run.0.lock().record.hide_keys_of(head, decoded);
-            }
-            return self.refuse_name(head, name);
-        }
+            self.price(&named, placed.prompt_bytes);
         let run = self.run_of(&placed.seat.run);
         let reply = Reply::to(request, facts);
         let call = Arc::new(CallFacts {
@@ -373,7 +376,7 @@ fn objection(
         return None;
     }
     if run.counts_calls() && request.has_ambiguous_model() {
-        return Some((Cause::Refused, "the request names its model more than once".to_owned()));
+        return Some((Cause::Refused, TWO_MODELS.to_owned()));
     }
     if price.is_none() && run.needs_price() {
         return Some((Cause::UnknownPrice, no_price(request.model.as_deref(), is_only)));

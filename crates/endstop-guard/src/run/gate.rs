@@ -5,9 +5,10 @@ use super::key_sets::KeySets;
 use super::pricing::price_of;
 use super::runs::{RunHandle, Shared};
 use super::settings::Settings;
-use crate::exchange::{Request, RunKey, RunName, Salt, Threads};
+use crate::exchange::{RunKey, RunName, Salt, Threads};
 use crate::proxy::UpstreamMap;
 use endstop_core::Price;
+use endstop_wire::WireFormat;
 use endstop_wire::catalog::prices::ModelInfo;
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
@@ -155,31 +156,35 @@ impl Gate {
     }
 
     /// Returns the price of a call. If it names two models, that is the higher one.
-    pub(super) fn price(
-        &self,
-        request: &Request<'_>,
-        host: Option<&str>,
-        prompt_bytes: u64,
-    ) -> CallPrice {
+    pub(super) fn price(&self, named: &NamedModels<'_>, prompt_bytes: u64) -> CallPrice {
         if let Some(price) = self.settings().price {
             return CallPrice { price: Some(price), ..CallPrice::default() };
         }
-        let look = |model: &String| price_of(request.format, host, model);
-        let info = request.model.as_ref().and_then(look);
+        let look = |model: &str| price_of(named.format, named.host, model);
+        let info = named.model.and_then(look);
         let mut found =
             CallPrice { price: info.as_ref().map(|info| info.price), info, other_unknown: None };
-        if let Some(name) = &request.other_model {
+        if let Some(name) = named.other {
             match look(name) {
                 Some(other) => {
                     let rates = other.price.up_to_prompt(prompt_bytes);
                     let own = found.price.map(|own| own.up_to_prompt(prompt_bytes));
                     found.price = own.map(|own| own.highest_rates(&rates));
                 }
-                None => found.other_unknown = Some(name.clone()),
+                None => found.other_unknown = Some(name.to_owned()),
             }
         }
         found
     }
+}
+
+/// The models that a call names, and the server that it goes to.
+pub(super) struct NamedModels<'a> {
+    pub(super) format: WireFormat,
+    pub(super) host: Option<&'a str>,
+    pub(super) model: Option<&'a str>,
+    /// Another model: the path and the body can differ.
+    pub(super) other: Option<&'a str>,
 }
 
 /// The price of a call.

@@ -3,13 +3,16 @@
 
 use super::call::{CallFacts, Place, Ticket};
 use super::calls::{Admitted, Response};
-use super::gate::{Gate, lock};
+use super::gate::{CallPrice, Gate, NamedModels, lock};
 use super::observer::{NOT_SENT, headers_of};
-use super::passing::{NAMED_LIKE_KEY, checked, is_credential};
-use super::pricing::{dialect_of, no_price, price_of};
+use super::passing::checked;
+use super::pricing::{TWO_MODELS, dialect_of, no_price};
 use super::runs::Shared;
 use crate::exchange::answer::{Reply, bad_request};
-use crate::exchange::{Attempt, ClientFacts, History, Kind, Metered, Placed, Route as Line, owner};
+use crate::exchange::{
+    Attempt, ClientFacts, Fields, History, Kind, Metered, Placed, Route as Line, form_boundary,
+    form_values, owner,
+};
 use crate::proxy::{
     Decision, End, Flow, Forward, RequestBody, RequestHead, ResponseHead, ResponseObserver,
 };
@@ -45,8 +48,8 @@ impl Gate {
             Ok(seat) => seat,
             Err(error) => return self.refuse(head, &error.to_string()),
         };
-        if is_credential(head, seat.run.id()) {
-            return self.refuse(head, NAMED_LIKE_KEY);
+        if let Some(refused) = self.refuse_secret_name(head, decoded, &seat.run) {
+            return refused;
         }
         let format =
             owner(&line.target, |name| head.header(name)).unwrap_or(WireFormat::OpenAiChat);
@@ -61,17 +64,34 @@ impl Gate {
             Ok(own) => own.unwrap_or_default(),
             Err(error) => return self.refuse(head, &error),
         };
-        let model = line.model.clone().or_else(|| model_of(decoded));
-        let catalogue = model.as_deref().and_then(|model| price_of(format, url.host(), model));
-        let price = settings.price.or(catalogue.as_ref().map(|info| info.price));
+        let in_body = model_of(decoded, head.header("content-type"));
+        let is_ambiguous = in_body == InBody::Several;
+        let (model, other) = line.models(in_body.one());
+        let named = NamedModels {
+            format,
+            host: url.host(),
+            model: model.as_deref(),
+            other: other.as_deref(),
+        };
+        let prompt_bytes = decoded.len() as u64;
+        let CallPrice { price, other_unknown, .. } = self.price(&named, prompt_bytes);
         let run = self.run_of(&seat.run);
         let shared = &run.0;
         let at = shared.now();
         let mut guarded = shared.lock();
         let ended = guarded.outcome().is_some();
-        if !ended && price.is_none() && guarded.needs_price() {
+        if !ended && is_ambiguous && guarded.counts_calls() {
             drop(guarded);
-            let reason = no_price(model.as_deref(), self.only.is_some());
+            return self.refuse(head, TWO_MODELS);
+        }
+        let unpriced = match (price, other_unknown) {
+            (None, _) => Some(model.as_deref()),
+            (Some(_), Some(_)) if guarded.is_strict() => Some(other.as_deref()),
+            (Some(_), _) => None,
+        };
+        if let Some(model) = unpriced.filter(|_| !ended && guarded.needs_price()) {
+            drop(guarded);
+            let reason = no_price(model, self.only.is_some());
             let answer = bad_request(&reason);
             return self.refuse_in(Some(&run), head, (Cause::UnknownPrice, &reason), answer);
         }
@@ -93,7 +113,6 @@ impl Gate {
             price,
             catalogue: None,
         });
-        let prompt_bytes = decoded.len() as u64;
         let placed = Placed {
             seat,
             parent: None,
@@ -141,16 +160,46 @@ impl Gate {
 const MEDIA: &str =
     "the size of what this call returns is not known, and --cap-output cannot keep the ceiling";
 
-/// Returns the model in a body: of JSON, or of a form.
-fn model_of(body: &[u8]) -> Option<String> {
-    if let Ok(value) = serde_json::from_slice::<Value>(body) {
-        return Some(value.get("model")?.as_str()?.chars().take(256).collect());
+/// The model that a body names.
+#[derive(Debug, PartialEq, Eq)]
+enum InBody {
+    None,
+    One(String),
+    /// Servers may read different ones.
+    Several,
+}
+
+impl InBody {
+    fn one(self) -> Option<String> {
+        match self {
+            InBody::One(model) => Some(model),
+            InBody::None | InBody::Several => None,
+        }
     }
-    // RFC 7578: the name of a part is in its header, and its value follows an empty line.
-    let text = String::from_utf8_lossy(body.get(..KEPT.min(body.len()))?);
-    let (_, rest) = text.split_once("name=\"model\"")?;
-    let (_, value) = rest.split_once("\r\n\r\n")?;
-    Some(value.lines().next()?.chars().take(256).collect())
+}
+
+/// Returns the model in a body: of JSON, or of a form whose boundary is that of its content type.
+fn model_of(body: &[u8], kind: Option<&str>) -> InBody {
+    if let Some(fields) = std::str::from_utf8(body).ok().and_then(|text| Fields::of(text).ok()) {
+        return match fields.string("model") {
+            _ if fields.is_ambiguous("model") => InBody::Several,
+            Some(model) => InBody::One(model),
+            None => InBody::None,
+        };
+    }
+    let is_form = form_boundary(body).zip(kind).is_some_and(|(boundary, kind)| {
+        let declared = kind.split_once("boundary=").map_or("", |(_, declared)| declared);
+        declared.split(';').next().unwrap_or_default().trim().trim_matches('"') == boundary
+    });
+    if !is_form {
+        return InBody::None;
+    }
+    let mut named = form_values(body, |name| name.eq_ignore_ascii_case("model"));
+    match (named.pop(), named.is_empty()) {
+        (Some(model), true) => InBody::One(model),
+        (Some(_), false) => InBody::Several,
+        (None, _) => InBody::None,
+    }
 }
 
 /// Counts what a response reports.
@@ -288,7 +337,7 @@ fn usage_at(rest: &str) -> Option<Usage> {
 
 #[cfg(test)]
 mod tests {
-    use super::{model_of, usage_in};
+    use super::{InBody, model_of, usage_in};
 
     #[test]
     fn usage_of_each_server_is_read() {
@@ -325,11 +374,23 @@ mod tests {
 
     #[test]
     fn model_is_read_from_json_and_forms() {
-        assert_eq!(model_of(br#"{"model":"m"}"#).as_deref(), Some("m"));
+        let one = |model: &str| InBody::One(model.to_owned());
+        let kind = Some("multipart/form-data; boundary=x; a=b");
+        assert_eq!(model_of(br#"{"model":"m"}"#, None), one("m"));
         let form =
-            b"--x\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nwhisper-1\r\n--x--";
-        assert_eq!(model_of(form).as_deref(), Some("whisper-1"));
-        assert_eq!(model_of(b"--x"), None);
-        assert_eq!(model_of(b"{}"), None);
+            "--x\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nwhisper-1\r\n--x--";
+        assert_eq!(model_of(form.as_bytes(), kind), one("whisper-1"));
+        let twice = format!("{}{form}", form.trim_end_matches("--x--"));
+        assert_eq!(model_of(twice.as_bytes(), kind), InBody::Several);
+        // A server uses the boundary of the content type, and may find other parts.
+        for other in [None, Some("multipart/form-data; boundary=y"), Some("application/json")] {
+            assert_eq!(model_of(form.as_bytes(), other), InBody::None, "{other:?}");
+        }
+        for several in [r#"{"model":"a","model":"b"}"#, r#"{"Model":"a"}"#] {
+            assert_eq!(model_of(several.as_bytes(), None), InBody::Several, "{several}");
+        }
+        for none in ["--x", "{}", r#"{"model":4}"#, "[1]"] {
+            assert_eq!(model_of(none.as_bytes(), kind), InBody::None, "{none}");
+        }
     }
 }

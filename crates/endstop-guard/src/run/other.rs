@@ -36,7 +36,19 @@ impl Gate {
         line: &Line,
         body: &RequestBody,
     ) -> Decision {
-        let run = self.named_run(head, line);
+        let named = self.named_key(head, line);
+        let text = match body {
+            RequestBody::Whole { decoded, .. } => decoded.as_ref(),
+            RequestBody::Streamed
+            | RequestBody::Unreadable { .. }
+            | RequestBody::TooLarge { .. } => &[],
+        };
+        if let Some(refused) =
+            named.as_ref().and_then(|key| self.refuse_secret_name(head, text, key))
+        {
+            return refused;
+        }
+        let run = named.and_then(|key| self.started_run(&key));
         let has_body = has_body(body);
         let is_posted = is_writing(head) || has_body;
         let may_cost = (line.costs_posted || line.call == Call::Other) && is_posted;
@@ -46,12 +58,13 @@ impl Gate {
             return answer;
         }
         let settings = self.settings_of(run.as_ref());
-        let is_respelt = line.is_respelt || (line.costs_posted && !is_writing(head) && has_body);
+        // No counted call comes without a body, and the cancellation of a batch begins like one.
+        let is_respelt = has_body && (line.is_respelt || (line.costs_posted && !is_writing(head)));
         if is_respelt && (settings.counts_calls() || settings.refuses_other()) {
             return self.refuse(head, RESPELT);
         }
         match line.call {
-            Call::Metered(kind) if self.is_counted(head, line) => {
+            Call::Metered(kind) if !line.is_respelt && self.is_counted(head, line) => {
                 return self.metered(head, line, kind, body);
             }
             Call::Unread if self.refuses_other(head, line) => {
@@ -77,8 +90,8 @@ impl Gate {
 }
 
 /// The reason for a refusal of a path in another spelling.
-const RESPELT: &str = "the path or the method is another spelling of a call that costs, which a server may accept and guard \
-     would not count; use the spelling of the API's documentation";
+const RESPELT: &str = "the path or the method is another spelling of a call that costs, or begins like one, which a \
+     server may accept and guard would not count; use the spelling of the API's documentation";
 
 /// What to do about a call that cannot be counted.
 const LET: &str = ", so the limits of the run cannot be kept; `--other pass` (`other = \"pass\"` in a profile) lets \

@@ -35,11 +35,17 @@ impl Gate {
     pub(super) fn pass(
         &self,
         head: &RequestHead,
-        line: &Line,
-        format: Option<WireFormat>,
+        (line, format): (&Line, WireFormat),
+        body: &[u8],
         reason: &str,
     ) -> Decision {
-        let run = self.named_run(head, line);
+        let named = self.named_key(head, line);
+        if let Some(refused) =
+            named.as_ref().and_then(|key| self.refuse_secret_name(head, body, key))
+        {
+            return refused;
+        }
+        let run = named.and_then(|key| self.started_run(&key));
         if let Some(answer) = run.as_ref().and_then(|run| late(run, true)) {
             return answer;
         }
@@ -54,7 +60,7 @@ impl Gate {
         }
         let (target, reason) = (head.redacted_target(), head.redact(reason));
         (self.hear)(GuardEvent::Passed { target, reason });
-        self.forward(head, line, format)
+        self.forward(head, line, Some(format))
     }
 
     /// The settings of a run, whose limits can have changed, or those of the next one.
@@ -64,10 +70,18 @@ impl Gate {
 
     /// Returns the run that the request line or a header names, if it has started.
     pub(super) fn named_run(&self, head: &RequestHead, line: &Line) -> Option<RunHandle> {
+        self.started_run(&self.named_key(head, line)?)
+    }
+
+    /// Returns the key of the run that the request line or a header names.
+    pub(super) fn named_key(&self, head: &RequestHead, line: &Line) -> Option<RunKey> {
         let headers = head.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
         let facts = ClientFacts::read(headers, &line.target, &self.salt);
-        let key = lock(&self.threads).run_in_headers(&facts, line).ok().flatten()?;
-        lock(&self.runs).by_key.get(&key).cloned()
+        lock(&self.threads).run_in_headers(&facts, line).ok().flatten()
+    }
+
+    pub(super) fn started_run(&self, key: &RunKey) -> Option<RunHandle> {
+        lock(&self.runs).by_key.get(key).cloned()
     }
 
     pub(super) fn forward(
@@ -120,14 +134,27 @@ impl Gate {
         self.refuse_in(run.as_ref(), head, (Cause::Refused, reason), bad_request(reason))
     }
 
-    /// Refuses a request whose run has a credential as its name, without showing that name.
-    pub(super) fn refuse_name(&self, head: &RequestHead, name: &str) -> Decision {
+    /// Refuses a request whose run has a credential of the request as its name, without showing that name.
+    pub(super) fn refuse_secret_name(
+        &self,
+        head: &RequestHead,
+        body: &[u8],
+        run: &RunKey,
+    ) -> Option<Decision> {
+        let name = run.id();
+        if !is_credential(head, name) && !is_credential_in(body, name) {
+            return None;
+        }
+        if let Some(run) = self.started_run(run) {
+            // An earlier request has named it without the key.
+            run.0.lock().record.hide_keys_of(head, body);
+        }
         let target = KnownKeys::new([name]).redact(&head.redacted_target());
         // A constant.
         let reason = Redacted::exempt(NAMED_LIKE_KEY);
         self.settings().meter.refused();
         (self.hear)(GuardEvent::Refused { target, reason });
-        Decision::Answer(to_proxy(bad_request(NAMED_LIKE_KEY)))
+        Some(Decision::Answer(to_proxy(bad_request(NAMED_LIKE_KEY))))
     }
 
     /// Refuses a request of a run with this answer. A model call counts as a turn.
@@ -191,12 +218,12 @@ impl ResponseObserver for Unread {
 }
 
 /// The answer to a request whose run has a secret name.
-pub(super) const NAMED_LIKE_KEY: &str =
+const NAMED_LIKE_KEY: &str =
     "the name of the run contains a credential of this request; choose a name that is not secret";
 
 /// Returns `true` if the name of a run contains a credential of its request. Lists, journals and events show
 /// the names of runs.
-pub(super) fn is_credential(head: &RequestHead, name: &str) -> bool {
+fn is_credential(head: &RequestHead, name: &str) -> bool {
     let mut found = false;
     // A value whose name does not prove that it is a credential must look like one.
     head.each_credential(|credential, is_guess| {
@@ -206,7 +233,7 @@ pub(super) fn is_credential(head: &RequestHead, name: &str) -> bool {
 }
 
 /// Returns `true` if the name of a run contains a credential of the body of its request.
-pub(super) fn is_credential_in(body: &[u8], name: &str) -> bool {
+fn is_credential_in(body: &[u8], name: &str) -> bool {
     let mut found = false;
     each_in_body(body, |credential| found |= contains(name, credential));
     found

@@ -15,6 +15,9 @@ pub(super) fn price_of(format: WireFormat, host: Option<&str>, model: &str) -> O
     prices::lookup(provider, model)
 }
 
+/// The reason for a refusal of a call in which servers may read another model than guard does.
+pub(super) const TWO_MODELS: &str = "the request names its model more than once";
+
 /// The reason for a refusal of a model without a price. A standing proxy has its prices in its file.
 pub(super) fn no_price(model: Option<&str>, is_only: bool) -> String {
     let model = model.unwrap_or("unknown");

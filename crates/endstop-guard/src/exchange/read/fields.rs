@@ -57,7 +57,7 @@ impl<'a> Fields<'a> {
         self.0.iter().map(|(name, _)| name.as_str())
     }
 
-    pub(super) fn string(&self, name: &str) -> Option<String> {
+    pub(crate) fn string(&self, name: &str) -> Option<String> {
         parsed(self.raw(name)?)
     }
 

@@ -21,6 +21,6 @@ mod tools;
 mod top;
 
 pub(super) use caps::cap_place;
-pub(super) use fields::Fields;
+pub(crate) use fields::Fields;
 pub use request::{Request, Unreadable};
 pub use top::Structured;

@@ -3,7 +3,7 @@
 use super::fields::{Fields, any};
 use super::top::{Structured, Top};
 use super::{anthropic, chat, cohere, converse, gemini, responses, strict};
-use crate::exchange::route::{Call, Delivery, LONGEST_MODEL, Route};
+use crate::exchange::route::{Call, Delivery, Route};
 use crate::exchange::signs::Signs;
 use endstop_core::{Message, bounded_json};
 use endstop_wire::WireFormat;
@@ -119,25 +119,8 @@ impl<'a> Request<'a> {
             (true, _) => Delivery::Events,
         };
         let delivery = delivery.unwrap_or(in_body);
-        // The name is echoed, so it is bounded like one in a path.
-        let short = |mut model: String| {
-            if let Some((end, _)) = model.char_indices().nth(LONGEST_MODEL) {
-                model.truncate(end);
-            }
-            model
-        };
         let structured = top.structured();
-        let (model, other) = match (&route.model, top.model.map(short)) {
-            (Some(in_path), named) => (Some(in_path.clone()), named),
-            (None, Some(named)) => (Some(named), route.deployment.clone()),
-            (None, None) => (route.deployment.clone(), None),
-        };
-        let is_same = |name: &String| {
-            // Google's bodies have the collection in the name.
-            let name = name.strip_prefix("models/").unwrap_or(name);
-            model.as_ref().is_some_and(|model| model.eq_ignore_ascii_case(name))
-        };
-        let other_model = other.filter(|name| !is_same(name));
+        let (model, other_model) = route.models(top.model);
         Ok(Request {
             format,
             shape,

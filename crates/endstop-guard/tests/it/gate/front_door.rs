@@ -28,6 +28,8 @@ struct Server {
     honours_caps: bool,
     /// The most expensive answer.
     largest: f64,
+    /// `true` if a path that begins like that of a call is served as that call.
+    routes_by_beginning: bool,
 }
 
 type Shared = Arc<Mutex<Server>>;
@@ -51,7 +53,14 @@ impl Server {
         let (step, chat, worked) = (output(20), output(20_000), output(5_000));
         let path = target.split('?').next().unwrap_or_default();
         let path = percent_encoding::percent_decode_str(path).decode_utf8_lossy().to_lowercase();
-        let path = path.replace("//", "/").split(';').next().unwrap_or_default().to_owned();
+        let mut path = path.replace("//", "/").split(';').next().unwrap_or_default().to_owned();
+        if self.routes_by_beginning {
+            let calls = ["/v1/messages", "/v1/chat/completions", "/v1/responses", "/v1/embeddings"];
+            let Some(call) = calls.into_iter().find(|call| path.starts_with(call)) else {
+                return (404, json!({"error": {"message": "no"}}));
+            };
+            call.clone_into(&mut path);
+        }
         let tool = json!({"type": "function_call", "id": "fc", "call_id": format!("call_{number}"),
             "name": "bash", "arguments": "{\"a\":1}", "status": "completed"});
         let id = format!("resp_{number}");
@@ -461,6 +470,174 @@ fn run_is_not_named_like_a_credential() {
             let outcome = guard.run(name).expect("a run").close(true, "");
             assert_eq!(outcome.run_id.as_deref(), Some(name), "{header}");
         }
+    });
+}
+
+/// A server that routes by the beginning of a path serves a call under a path that no row knows, also if calls that
+/// guard does not know may pass.
+#[test]
+fn paths_that_begin_like_a_call_step_around_no_limit() {
+    run(async {
+        let beginnings = [
+            "/v1/messagesX",
+            "/v1/messages/x",
+            "/v1/messages.json",
+            "/v1/messages;a=b/x",
+            "/v1//messages/x",
+            "/v1/messages%00x",
+            "/v1/%6dessages%2Fx",
+            "/v1/Messages-x?beta=true",
+            "/v1/messages/x/files",
+            "/v1/messages/x/tokenize",
+            "/v1/chat/completionsX",
+            "/v1/chat/completions/completions",
+            "/v1/chat/completions/embeddings",
+            "/v1/responses/x/y",
+            "/v1/embeddings2",
+        ];
+        let pass = || Some(OtherCalls::Pass);
+        let turns = Limits { max_turns: Some(5), ..Limits::none() };
+        for (limits, other) in [(usd(0.01), pass()), (turns, pass()), (usd(0.01), None)] {
+            let (guard, server) = guarded(Settings { other, ..limited(limits) }).await;
+            server.lock().expect("a lock").routes_by_beginning = true;
+            for target in beginnings {
+                for kind in ["application/json", "text/plain", "application/x-www-form-urlencoded"]
+                {
+                    for method in ["POST", "PUT", "GET"] {
+                        let target = format!("/run/a{target}");
+                        let body = chat().to_string();
+                        let request = request(method, &target, Some(kind), body.as_bytes());
+                        let (status, answer) = call(guard.address, &request).await;
+                        assert_eq!(status, 400, "{method} {target} {kind} {answer:?}");
+                    }
+                }
+            }
+            assert_eq!(asked(&server), 0, "{other:?}");
+        }
+        // Known calls that begin like another one, calls without a body, and runs without limits.
+        let passing = [
+            ("POST", "/v1/messages/count_tokens", "{}"),
+            ("POST", "/v1/responses/input_tokens", "{}"),
+            ("POST", "/v1/messages/batches/b1/cancel", ""),
+            ("DELETE", "/v1/responses/r1", ""),
+            ("GET", "/v1/responses/r1/input_items", ""),
+        ];
+        let (guard, server) = guarded(Settings { other: pass(), ..limited(usd(0.01)) }).await;
+        for (at, (method, target, body)) in passing.into_iter().enumerate() {
+            let target = format!("/run/a{target}");
+            let request = request(method, &target, Some("application/json"), body.as_bytes());
+            let _ = call(guard.address, &request).await;
+            assert_eq!(asked(&server), at + 1, "{method} {target}");
+        }
+        let (guard, server) = guarded(limited(Limits::none())).await;
+        for target in beginnings {
+            assert_eq!(call(guard.address, &json_to(target, &chat())).await.0, 200, "{target}");
+        }
+        assert_eq!(asked(&server), beginnings.len());
+    });
+}
+
+/// A key in the body of a call without an answer in text, of one that is not read, and of one that cannot be read.
+#[test]
+fn key_in_any_body_is_no_name_of_a_run() {
+    run(async {
+        const KEY: &str = "custom-4fQ9xTz71LmN0pWv8aBc";
+        let json = "application/json";
+        let form = "multipart/form-data; boundary=x-1";
+        let field = |name: &str, value: &str| {
+            format!("--x-1\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n")
+        };
+        let spoken = [field("model", "whisper-1"), field("api_key", KEY), "--x-1--\r\n".to_owned()];
+        let keyed = json!({"model": "e", "input": "x", "api_key": KEY}).to_string();
+        for (path, kind, body) in [
+            ("/v1/embeddings", json, keyed.clone()),
+            ("/v1/images/generations", json, keyed.clone()),
+            ("/v1/audio/transcriptions", form, spoken.concat()),
+            ("/v1/completions", json, keyed.clone()),
+            ("/v1/messages/batches", json, keyed.clone()),
+            ("/v1/unknown", json, keyed.clone()),
+            ("/v1/chat/completions", "application/json; charset=utf-16", keyed.clone()),
+            ("/v1/chat/completions", json, format!("[{keyed}]")),
+        ] {
+            for by_header in [false, true] {
+                let (guard, server) = guarded(limited(usd(5.0))).await;
+                let (prefix, named) = if by_header {
+                    (String::new(), format!("\r\nx-endstop-run: {KEY}"))
+                } else {
+                    (format!("/run/{KEY}"), String::new())
+                };
+                let kind = format!("{kind}{named}");
+                let request =
+                    request("POST", &format!("{prefix}{path}"), Some(&kind), body.as_bytes());
+                let (status, answer) = call(guard.address, &request).await;
+                assert_eq!(status, 400, "{path}");
+                assert!(!answer.expect("a body").contains(KEY), "{path}");
+                assert_eq!((asked(&server), guard.gate.runs().len()), (0, 0), "{path}");
+                let events = format!("{:?}", guard.events.lock().expect("a lock"));
+                assert!(!events.contains(KEY), "{path} {events}");
+            }
+        }
+        // An earlier call has named the run without the key.
+        let (guard, _) = guarded(limited(usd(5.0))).await;
+        let path = format!("/run/{KEY}/v1/embeddings");
+        let plain = json!({"model": "e", "input": "x"});
+        assert_eq!(call(guard.address, &json_to(&path, &plain)).await.0, 200);
+        let request = request("POST", &path, Some(json), keyed.as_bytes());
+        assert_eq!(call(guard.address, &request).await.0, 400);
+        let outcome = guard.run(KEY).expect("a run").close(true, "");
+        assert!(!serde_json::to_string(&*outcome).expect("JSON").contains(KEY), "{outcome:?}");
+    });
+}
+
+/// The path and the body of a call for vectors can name two models, as those of an answer can.
+#[test]
+fn deployment_of_embeddings_may_be_dearer() {
+    run(async {
+        // The catalogue has no prices of models for vectors.
+        const SMALL: &str = "gpt-4.1-nano";
+        const LARGE: &str = "o1-pro";
+        let settings = Settings { price: None, ..limited(usd(1.0)) };
+        let strict = Settings { cap_output: true, ..settings.clone() };
+        let azure = |name: &str| format!("/run/a/openai/deployments/{name}/embeddings");
+        // Two models with the same bill of tokens.
+        let ask = |model: &str| json!({"model": model, "input": "text ".repeat(400)});
+        let cost = async |path: String, body: &Value| {
+            let (guard, _) = guarded(settings.clone()).await;
+            let (status, answer) = call(guard.address, &json_to(&path, body)).await;
+            assert_eq!(status, 200, "{path} {answer:?}");
+            guard.run("a").expect("a run").spent().cost
+        };
+        let plain = "/run/a/v1/embeddings".to_owned();
+        let (small, large) =
+            (cost(plain.clone(), &ask(SMALL)).await, cost(plain.clone(), &ask(LARGE)).await);
+        assert!(small.0 > 0 && large.0 > 2 * small.0, "{small:?} {large:?}");
+        for (deployment, body, expected) in [
+            (LARGE, ask(SMALL), large),
+            (SMALL, ask(LARGE), large),
+            ("O1-%50ro", ask(SMALL), large),
+            (SMALL, ask(SMALL), small),
+            ("prod", ask(SMALL), small),
+        ] {
+            let cost = cost(azure(deployment), &body).await;
+            // The names of the models differ by a token.
+            assert!(cost.0.abs_diff(expected.0) < expected.0 / 100, "{deployment} {cost:?}");
+        }
+        // A body without a model is that of the deployment, and its tokens are a few more or less.
+        let unnamed = cost(azure(LARGE), &json!({"input": "text ".repeat(400)})).await;
+        assert!(unnamed.0 > 2 * small.0, "{unnamed:?}");
+        let (guard, server) = guarded(strict).await;
+        for (path, body) in [(azure("prod"), ask(SMALL)), (azure(SMALL), ask("prod"))] {
+            let (status, answer) = call(guard.address, &json_to(&path, &body)).await;
+            let answer = answer.expect("a body");
+            assert!(status == 400 && answer.contains("prod`"), "{path} {answer}");
+        }
+        // Servers may read either of two models.
+        let (guard, _) = guarded(settings).await;
+        let twice = format!(r#"{{"model":"{LARGE}","input":"x","model":"{SMALL}"}}"#);
+        let request = request("POST", &plain, Some("application/json"), twice.as_bytes());
+        let (status, answer) = call(guard.address, &request).await;
+        assert!(status == 400 && answer.expect("a body").contains("more than once"), "{status}");
+        assert_eq!(asked(&server), 0);
     });
 }
 
