@@ -34,7 +34,7 @@ const FAULTS: [Fault; 10] = [
     ),
     (
         "rejected-answer-is-success",
-        "answer/verification.rs",
+        "answer/success.rs",
         "rounds.filter(|_| !passed)",
         "rounds.filter(|_| !passed && output.is_empty())",
     ),
@@ -70,7 +70,7 @@ const FAULTS: [Fault; 10] = [
     ),
     (
         "open-calls-stay-unanswered",
-        "stopping/abort.rs",
+        "stopping/mod.rs",
         "    record_results(open, context);\n",
         "    let _ = &open;\n",
     ),

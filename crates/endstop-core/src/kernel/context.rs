@@ -5,24 +5,19 @@
 
 use super::ceilings::ledger::Ledger;
 use super::ceilings::prompt::PromptSize;
-use super::compactions::Compactions;
-use super::counts::Counts;
 use super::effect::{Effect, EffectId, InjectionReason, RunEvent};
-use super::jitter::Jitter;
-use super::judge::{Judge, SaidText};
+use super::judge::Judge;
+use super::records::{Attempts, Compactions, Counts, GuestState, HandOver, Jitter, Said, Verdicts};
 use super::setup::models::Models;
 use super::setup::spec::RunSpec;
-use super::tools::open_work::Background;
-use super::verdicts::Verdicts;
-use crate::error_class::ModelError;
+use super::tools::open_calls::Background;
 use crate::limits::Limits;
 use crate::message::{Message, MessageId, Part, Role};
 use crate::policy::StepContext;
-use crate::price::Price;
 use crate::state::MultiTurnState;
 use crate::streaming::StreamingState;
 use crate::usage::NanoUsd;
-use crate::visible::{append_piece, visible_text};
+use crate::visible::visible_text;
 use serde_json::{Map, Value};
 use std::mem::take;
 use std::time::Duration;
@@ -63,95 +58,6 @@ pub(crate) struct RunContext {
     pub(super) asked_under_other_limits: bool,
     /// Time in which the process was suspended during model calls.
     pub(super) suspended: Duration,
-}
-
-/// The text of the model so far. Only what is visible of it counts, see [`visible_text`].
-#[derive(Debug, Default)]
-pub(super) struct Said {
-    /// The answer so far, if earlier turns were truncated and continued, or paused.
-    pub(super) partial: String,
-    /// The last text of the run with a visible part, or else its first one. With its reasoning.
-    pub(super) last_text: Option<String>,
-    /// The model that answered, as the provider names it.
-    pub(super) model: Option<String>,
-}
-
-/// The attempts at the current turn. Each turn starts with the default.
-#[derive(Debug, Default)]
-pub(super) struct Attempts {
-    pub(super) attempt: u32,
-    pub(super) retries: u32,
-    /// Time of the first failure.
-    pub(super) failed_since: Option<Duration>,
-    /// Sum of the waits before retries.
-    pub(super) waited: Duration,
-    /// The next failure of the call is answered with one more attempt, because the run was resumed
-    /// after that call had ended it.
-    pub(super) call_again: bool,
-    pub(super) starved_this_turn: bool,
-    /// The failure of the last attempt, while the turn is attempted again. Boxed, because most turns have none.
-    pub(super) failure: Option<Box<ModelError>>,
-    /// A response of this turn was appended to the conversation.
-    pub(super) recorded: bool,
-}
-
-/// The hand-over of a run.
-#[derive(Debug, Default)]
-pub(super) struct HandOver {
-    /// The request was made, or was not possible; it is tried once.
-    pub(super) tried: bool,
-    pub(super) text: Option<String>,
-}
-
-impl Said {
-    /// Returns the answer so far, with another piece.
-    pub(super) fn with(&self, piece: &str) -> String {
-        let mut answer = self.partial.clone();
-        append_piece(&mut answer, piece);
-        answer
-    }
-
-    /// Returns the visible part of the piece that continues the answer so far.
-    pub(super) fn rest(&self, piece: &str) -> String {
-        let (before, whole) = (visible_text(&self.partial), self.with(piece));
-        let whole = visible_text(&whole);
-        // Only later pieces show that the first one was reasoning.
-        whole.strip_prefix(before).unwrap_or(whole).to_owned()
-    }
-
-    /// The visible text of the run that is the answer of a success without one of its own.
-    pub(super) fn visible(&self) -> Option<&str> {
-        self.last_text.as_deref().map(visible_text)
-    }
-
-    /// What policies and rules read at a step with this visible text.
-    pub(super) fn at<'a>(&'a self, text: &'a str) -> SaidText<'a> {
-        SaidText { text, last: self.last_text.as_deref() }
-    }
-}
-
-impl HandOver {
-    /// Stores the text of the hand-over, unless it is blank.
-    pub(super) fn take_text(&mut self, text: &str) {
-        self.text = Some(text.trim().to_owned()).filter(|text| !text.is_empty());
-    }
-}
-
-/// The state that only a guest's run has.
-#[derive(Debug, Default)]
-pub(super) struct GuestState {
-    /// The price of calls that have none of their own. Boxed, because other runs have none here.
-    pub(super) price: Option<Box<Price>>,
-    /// The calls had different prices.
-    pub(super) prices_differ: bool,
-    /// Number of messages before the response of the current turn.
-    pub(super) before_response: usize,
-    /// Complete responses in a row that were replaced by an equal request.
-    pub(super) retakes: u32,
-    /// Turns of other conversations that were in flight at the last call.
-    pub(super) turns_in_flight: u32,
-    /// Calls in a row that the provider refused because of the key.
-    pub(super) refused: u32,
 }
 
 impl RunContext {

@@ -2,8 +2,8 @@
 
 pub use super::effect_id::EffectId;
 use super::park::{ParkDecision, ParkRequest};
-use super::setup::fallback_model::ModelSwitch;
 use super::setup::limit_changes::LimitChanges;
+use super::setup::models::ModelSwitch;
 use super::setup::watch::RuleHit;
 use crate::error_class::ModelError;
 use crate::message::{MessageId, ToolCall, ToolResult, ToolStatus};

@@ -1,4 +1,5 @@
-//! The id of an effect, which the answering event carries.
+//! The id of an effect, which the answering event carries. Not in `effect.rs`, because `park.rs` needs it
+//! and effects carry parked requests.
 //!
 //! ```text
 //! Effect::Consult { id: EffectId(7), .. } ─► EventKind::Answered { id: EffectId(7), .. }

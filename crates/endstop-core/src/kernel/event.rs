@@ -4,13 +4,12 @@
 //! outstanding is ignored, so a driver never has to check for late results.
 
 use super::effect::EffectId;
-use super::outcome::nested_ending::NestedEnding;
+use super::outcome::ending::NestedEnding;
 use super::park::{Park, ParkDecision, ParkRequest};
-use super::setup::fallback_model::FallbackModel;
 use super::setup::guest_mode::GuestCall;
 use super::setup::limit_changes::LimitChanges;
+use super::setup::models::{FallbackModel, Spending};
 use super::setup::spec::ToolPolicy;
-use super::setup::spending::Spending;
 use crate::error_class::ModelError;
 use crate::limits::Limits;
 use crate::media::Attachment;

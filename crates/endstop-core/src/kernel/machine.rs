@@ -1,37 +1,30 @@
 //! The state machine: dispatches an event to the handler of the phase, and performs the step that
 //! the handler returns until the run waits or ends.
 
-use super::answer::consult::consulted;
 use super::answer::response::accept_text;
-use super::answer::success::validated;
+use super::answer::success::{consulted, judged, request_verdict, validated, verdict_timed_out};
 use super::answer::turn::turn_ended;
-use super::answer::verification::{judged, request_verdict, verdict_timed_out};
 use super::call::attempt::{attempt_failed, attempt_failed_by, blame_failure};
-use super::call::boundary::{chat_params, pre_call, pre_iteration, start, start_turn};
+use super::call::boundary::{
+    change_limits, chat_params, pre_call, pre_iteration, said, start, start_turn,
+};
 use super::call::compaction::{book_compaction, compacted, request_compaction};
-use super::call::request::{request_call, reserved};
-use super::call::steering::{change_limits, said};
-use super::call::stream::{delta, skip_suspension, timed_out};
+use super::call::request::{delta, request_call, reserved, skip_suspension, timed_out};
 use super::ceilings::ledger::Granted;
 use super::ceilings::precheck::time_used;
 use super::context::RunContext;
 use super::effect::{Effect, EffectId};
 use super::event::{Compaction, EventKind, HookDecision, TurnDelta};
-use super::guest::asked::asked;
-use super::guest::closed::closed;
-use super::model_call::CallClock;
-use super::next::Next;
-use super::outcome::ending::Ending;
-use super::outcome::guard::Flow;
-use super::phase::{Idle, Phase, Point, Stage};
+use super::guest::{asked, closed};
+use super::outcome::ending::{Ending, Flow};
+use super::phase::{CallClock, Idle, Next, Phase, Point, Stage};
 use super::resume::resumed;
 use super::setup::spec::RunSpec;
 use super::stopping::wrap_up::{self, end_or_wrap_up};
 use super::stopping::{cancelled, faulted, stop, stopping, terminated};
-use super::tools::approval::tool_answered;
+use super::tools::approval::{decided, parked, tool_answered};
 use super::tools::background;
 use super::tools::open_calls::{GIVE_UP, OpenCalls, earliest};
-use super::tools::parked::{decided, parked};
 use super::tools::step::{advance, tool_ended, tools_timed_out};
 use crate::error_class::ModelError;
 use crate::limits::Limit;

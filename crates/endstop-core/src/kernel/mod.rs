@@ -22,7 +22,7 @@
 //!             └──────────── results appended to the conversation ◄── Tools ◄─┘
 //! ```
 //!
-//! The handler of a phase owns the phase's data and returns the step that follows (`next.rs`).
+//! The handler of a phase owns the phase's data and returns the step that follows (`Next`).
 //! One loop in `machine.rs` performs these steps, so that no handler calls back into the file that
 //! called it:
 //!
@@ -38,10 +38,12 @@
 //! |---|---|
 //! | `event.rs`, `effect.rs` | the two vocabularies, input and output |
 //! | `run.rs` | a run as its driver sees it |
-//! | `machine.rs`, `next.rs` | the dispatch of events, and the loop over the steps that follow |
-//! | `phase.rs`, `model_call.rs` | the phases with their data |
-//! | `context.rs` | the state that all phases share |
+//! | `machine.rs` | the dispatch of events, and the loop over the steps that follow |
+//! | `phase.rs` | the phases with their data, and the step that follows a handler |
+//! | `context.rs`, `records.rs` | the state that all phases share: settings and conversation; counters and records |
+//! | `park.rs`, `effect_id.rs` | the vocabulary of parked runs; ids |
 //! | `resume.rs` | resume after a crash |
+//! | `guest.rs` | a guest: a driver that does not own the loop |
 //! | `setup/` | what a run is configured with |
 //! | `outcome/` | what a run returns, its JSON form, and the decision that ended it |
 //! | `ceilings/` | cost, tokens and reservations, and the checks before a turn, in a fixed order |
@@ -50,7 +52,6 @@
 //! | `call/` | the boundary before a model call, its request, stream, failed attempts and fallbacks; compaction |
 //! | `answer/` | the evaluation of a response: accept, repair, continue or end; validation, the stop hook, the verifier |
 //! | `stopping/` | cancel, terminate, deadline and halt; the hand-over; the outcome |
-//! | `guest/` | a guest: a driver that does not own the loop |
 //!
 //! A complete run with one call:
 //!
@@ -88,27 +89,22 @@
 mod answer;
 mod call;
 mod ceilings;
-mod compactions;
 mod context;
-mod counts;
 mod effect;
 mod effect_id;
 mod event;
 mod guest;
-mod jitter;
 mod judge;
 mod machine;
-mod model_call;
-mod next;
 mod outcome;
 mod park;
 mod phase;
+mod records;
 mod resume;
 mod run;
 mod setup;
 mod stopping;
 mod tools;
-mod verdicts;
 
 pub use answer::lost_call::holds_lost_call;
 pub use ceilings::precheck::{CheckState, PRE_TURN, PreTurnCheck};
@@ -120,21 +116,21 @@ pub use event::{
     ToolReport, TurnDelta,
 };
 pub use outcome::decided_by::{DecidedBy, Decision, Layer};
-pub use outcome::nested_ending::NestedEnding;
+pub use outcome::ending::NestedEnding;
 pub use outcome::{
     CompactionAttempt, NoProgressSnapshot, Outcome, RepeatedCall, StoppedWork, Unsuccessful,
     VerifyRound, WouldFit,
 };
 pub use park::{Park, ParkDecision, ParkRequest, RequestKind};
 pub use run::{CallQuote, Run, RunPhase, Step};
-pub use setup::branch::BranchPoint;
-pub use setup::fallback_model::{FallbackModel, ModelSwitch, ModelUse};
 pub use setup::guest_mode::{GuestCall, GuestMode};
 pub use setup::limit_changes::LimitChanges;
+pub use setup::models::Spending;
+pub use setup::models::{FallbackModel, ModelSwitch, ModelUse};
+pub use setup::spec::BranchPoint;
 pub use setup::spec::{
     CompactionSpec, Hooks, Permission, ProactiveCompaction, RunSpec, ToolPolicy,
 };
-pub use setup::spending::Spending;
+pub use setup::watch::WatchError;
+pub use setup::watch::WatchMode;
 pub use setup::watch::{RuleHit, Watch};
-pub use setup::watch_error::WatchError;
-pub use setup::watch_mode::WatchMode;

@@ -7,7 +7,7 @@
 //! A park is not an ending. The run waits for the answer to the same question, under the same id,
 //! and its clock stands still until it is resumed. [`EventKind::Parked`](super::EventKind::Parked)
 //! and [`EventKind::Decided`](super::EventKind::Decided) put the request and the decision into the
-//! history; the decision takes effect when the driver answers the question (`parked.rs`).
+//! history; the decision takes effect when the driver answers the question (`tools/approval.rs`).
 
 use super::effect_id::EffectId;
 use serde::{Deserialize, Serialize};

@@ -4,18 +4,15 @@
 //! been billed. A tool call is repeated only if its tool is repeatable; otherwise the model reads
 //! that the call may have run, because no process knows its result.
 
-use super::call::fallback::resume_models;
+use super::call::attempt::resume_models;
 use super::ceilings::booking::settle_aborted;
 use super::ceilings::precheck::check_limits;
 use super::context::RunContext;
 use super::effect::{Effect, EffectId, ToolStart};
 use super::event::{EventKind, Resumption};
-use super::model_call::Call;
-use super::next::Next;
 use super::outcome::decided_by::{Decision, Layer};
-use super::outcome::ending::Ending;
-use super::outcome::guard::Flow;
-use super::phase::{Idle, Phase};
+use super::outcome::ending::{Ending, Flow};
+use super::phase::{Call, Idle, Next, Phase};
 use super::setup::spec::{Permission, restrict_tools};
 use super::stopping::stopping;
 use super::stopping::wrap_up::given_up;

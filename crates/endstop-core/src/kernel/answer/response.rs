@@ -8,16 +8,14 @@
 
 use super::lost_call::NoAnswer;
 use super::success::{end_or_succeed, succeed, validated};
-use crate::kernel::call::steering::continue_with_messages;
+use crate::kernel::call::boundary::continue_with_messages;
 use crate::kernel::ceilings::ledger::Ceiling;
 use crate::kernel::context::RunContext;
 use crate::kernel::effect::{ConsultPoint, Effect, InjectionReason};
 use crate::kernel::judge::{Facts, Judgement, Step};
-use crate::kernel::next::Next;
 use crate::kernel::outcome::decided_by::{Decision, Layer};
-use crate::kernel::outcome::ending::Ending;
-use crate::kernel::outcome::guard::Flow;
-use crate::kernel::phase::{Phase, Point};
+use crate::kernel::outcome::ending::{Ending, Flow};
+use crate::kernel::phase::{Next, Phase, Point};
 use crate::kernel::tools::open_calls::OpenCalls;
 use crate::kernel::tools::results::answer_unrun;
 use crate::limits::Limit;

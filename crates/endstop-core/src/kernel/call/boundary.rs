@@ -1,22 +1,32 @@
-//! The boundary before a turn: the limits, compaction and the hooks.
+//! The boundary before a turn: the limits, compaction, the hooks, and the messages that enter there.
 //!
 //! ```text
 //! start_turn: limits ─► compaction? ─► pre_iteration? ─► chat_params? ─► pre_call? ─► request.rs
 //! ```
+//!
+//! A message of the user waits until the next model call, because before that the conversation may end with tool
+//! calls that have no results yet, or may be replaced by a shorter one. It enters in front of the
+//! hook that sees the request, so that no message is sent that the hook has not seen.
+//!
+//! The rest of the limits (`tell_remaining`) is a new message at the end of the conversation, so that the prompts before it stay as they
+//! were, and a provider's cache of them stays valid.
 
-use super::remaining::remaining;
-use super::steering::enter_messages;
 use crate::kernel::ceilings::precheck::check_limits;
-use crate::kernel::context::{Attempts, RunContext};
-use crate::kernel::effect::{ConsultPoint, Effect, InjectionReason};
-use crate::kernel::jitter::Jitter;
-use crate::kernel::next::Next;
-use crate::kernel::outcome::guard::Flow;
-use crate::kernel::phase::Point;
+use crate::kernel::context::RunContext;
+use crate::kernel::effect::{ConsultPoint, Effect, InjectionReason, RunEvent};
+use crate::kernel::outcome::ending::{Ending, Flow};
+use crate::kernel::phase::{Next, Point};
+use crate::kernel::records::{Attempts, Jitter};
+use crate::kernel::setup::limit_changes::LimitChanges;
 use crate::kernel::setup::spec::ProactiveCompaction;
 use crate::kernel::tools::background;
+use crate::message::{Part, Role};
 use crate::price::Price;
-use std::ops::ControlFlow::Continue;
+use crate::usage::NanoUsd;
+use crate::visible::is_blank;
+use std::mem::take;
+use std::ops::ControlFlow::{Break, Continue};
+use std::time::Duration;
 
 /// Starts the run: sets what only the driver knows, and asks the prompt hook.
 pub(crate) fn start(
@@ -116,4 +126,110 @@ pub(crate) fn pre_call(context: &mut RunContext, effects: &mut Vec<Effect>) -> N
     let ask =
         ConsultPoint::PreCall { turn: context.counts.turns + 1, output_cap: context.output_cap };
     Next::Consult { point: Point::PreCall, ask }
+}
+
+/// Accepts a message of the user.
+pub(crate) fn said(text: String, context: &mut RunContext) {
+    // The client of a guest owns the conversation.
+    if !context.is_guest() && !is_blank(&text) {
+        context.unread.push(text);
+    }
+}
+
+/// Moves the waiting messages into the conversation.
+pub(crate) fn enter_messages(context: &mut RunContext, effects: &mut Vec<Effect>) {
+    for text in take(&mut context.unread) {
+        // The user may ask for exactly the calls that counted as repetition before.
+        context.judge.context.message_arrived = true;
+        context.inject_message(InjectionReason::Said, text, effects);
+    }
+}
+
+/// Appends the messages that no model call has read to the conversation of a run that ends, so that
+/// a run that continues the conversation reads them.
+pub(crate) fn keep_unread(context: &mut RunContext) {
+    for text in take(&mut context.unread) {
+        context.state.push(Role::User, vec![Part::Text { text }]);
+    }
+}
+
+/// Continues the run after an answer in text if a message or a result came first, or returns the answer. An
+/// answer stands if the limits permit no other turn.
+pub(crate) fn continue_with_messages(
+    mut answer: Box<Ending>,
+    context: &RunContext,
+) -> Flow<Result<Next, Box<Ending>>> {
+    if !context.has_news() || check_limits(context).is_break() {
+        return Continue(Err(answer));
+    }
+    // A failure that the answer had outranked decides now, as after a reply.
+    match answer.next_in_rank() {
+        Some(ending) => Break(ending),
+        None => Continue(Ok(Next::Boundary)),
+    }
+}
+
+/// Applies new limits to a run in progress.
+pub(crate) fn change_limits(
+    changes: &LimitChanges,
+    context: &mut RunContext,
+    effects: &mut Vec<Effect>,
+) {
+    let before = context.settings.limits.clone();
+    let mut after = before.clone();
+    changes.apply(&mut after);
+    if let Some(mode) = context.settings.guest {
+        mode.restrict_limits(&mut after);
+    }
+    let limits = LimitChanges::between(&before, &after);
+    if limits.is_empty() {
+        return;
+    }
+    // A new ceiling holds only if each call is reserved, as it is in a run that begins with one.
+    let ceiling = after.max_budget_usd.is_some() || after.max_tokens.is_some();
+    if ceiling && !context.settings.reserve {
+        context.settings.reserve = true;
+        context.ledger.reserves = context.settings.guest.is_none_or(|mode| mode.capped);
+    }
+    context.replace_limits(after);
+    context.asked_under_other_limits = true;
+    effects.push(Effect::Emit(RunEvent::LimitsChanged { limits }));
+}
+
+/// Returns the message before the next turn; `None` if there is nothing to tell.
+pub(crate) fn remaining(context: &RunContext) -> Option<String> {
+    let limits = &context.settings.limits;
+    // A paused turn must be sent back unchanged.
+    if !limits.tell_remaining || context.counts.pauses > 0 {
+        return None;
+    }
+    let ledger = &context.ledger;
+    let mut left = Vec::new();
+    if let Some(most) = limits.max_turns {
+        left.push(format!("{} of {most} turns", most.saturating_sub(context.counts.turns)));
+    }
+    if let Some(most) = ledger.max_usd {
+        left.push(format!("{} of {most}", cents(most.saturating_sub(ledger.committed()))));
+    }
+    if let Some(most) = ledger.max_tokens {
+        let tokens = most.saturating_sub(ledger.committed_tokens());
+        left.push(format!("{tokens} of {most} {}tokens", ledger.counts.qualifier()));
+    }
+    if let Some(most) = limits.timeout {
+        left.push(format!("{} of {}", shown(most.saturating_sub(context.now)), shown(most)));
+    }
+    (!left.is_empty()).then(|| format!("Left in this run: {}.", left.join(", ")))
+}
+
+/// Rounds down to a tenth of a cent, because more digits tell the model nothing.
+fn cents(amount: NanoUsd) -> NanoUsd {
+    NanoUsd(amount.0 / 1_000_000 * 1_000_000)
+}
+
+/// Rounds down to whole seconds, or to whole minutes from ten minutes on.
+fn shown(time: Duration) -> String {
+    match time.as_secs() {
+        seconds if seconds >= 600 => format!("{} min", seconds / 60),
+        seconds => format!("{seconds} s"),
+    }
 }

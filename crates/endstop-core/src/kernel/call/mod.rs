@@ -4,8 +4,4 @@
 pub(super) mod attempt;
 pub(super) mod boundary;
 pub(super) mod compaction;
-pub(super) mod fallback;
-pub(super) mod remaining;
 pub(super) mod request;
-pub(super) mod steering;
-pub(super) mod stream;

@@ -1,29 +1,30 @@
-//! The request of a model call: its quote, the reservation of its worst cost, and the call.
+//! A model call: its quote, the reservation of its worst cost, the request, and the response while it is
+//! streamed.
 //!
 //! ```text
 //! request_call: budgets (retries only) ─► quote ─► Reserve? ─► CallModel
 //! ```
 
-use super::fallback::restart_models;
-use crate::kernel::ceilings::hand_over::later_call;
+use super::attempt::{FailedBy, restart_models};
+use crate::error_class::{ErrorClass, ModelError};
 use crate::kernel::ceilings::ledger::{Ceiling, Granted, Quote};
 use crate::kernel::ceilings::meter::{self, Meter, Terms};
 use crate::kernel::ceilings::precheck::{check_budgets, check_deadline};
 use crate::kernel::ceilings::quote::{
-    USUAL_SHARED_OUTPUT, ask, does_not_fit, own_cap, usual_output,
+    USUAL_SHARED_OUTPUT, ask, does_not_fit, later_call, own_cap, usual_output,
 };
 use crate::kernel::context::RunContext;
 use crate::kernel::effect::{Effect, EffectId, RunEvent};
-use crate::kernel::event::BudgetAccount;
-use crate::kernel::model_call::Call;
-use crate::kernel::next::Next;
-use crate::kernel::outcome::guard::Flow;
-use crate::kernel::phase::Phase;
+use crate::kernel::event::{BudgetAccount, TurnDelta};
+use crate::kernel::judge::Facts;
+use crate::kernel::outcome::ending::Flow;
+use crate::kernel::phase::{Call, CallClock, Next, Phase, THINKING};
 use crate::kernel::setup::spec::RunSpec;
 use crate::streaming::StreamingState;
 use crate::usage::NanoUsd;
-use crate::visible::{Opening, visible_text};
+use crate::visible::{Opening, is_blank, visible_text};
 use std::ops::ControlFlow::{Break, Continue};
+use std::time::Duration;
 
 /// Prepares a model call: reserve its worst cost, then make it. Retries also come through here, so
 /// that the cost of the failed attempt is checked first.
@@ -200,4 +201,95 @@ fn call(
         prompt_bound,
         meter,
     })))
+}
+
+/// Handles streamed content. A policy or watch rule may end the run mid-stream.
+pub(crate) fn delta(
+    call: &mut Call,
+    delta: TurnDelta,
+    context: &mut RunContext,
+    effects: &mut Vec<Effect>,
+) -> Flow {
+    if delta.is_empty() {
+        return Continue(());
+    }
+    call.note_content(&delta, context.now);
+    let used_up = call.meter.as_mut().and_then(|meter| meter.add(delta.size()));
+    let piece = match delta {
+        TurnDelta::Text(text) => text,
+        // Reasoning and tool arguments reset the stall timeout and count for the usage estimate,
+        // but no policy reads them.
+        TurnDelta::Reasoning(chars) | TurnDelta::ToolArguments(chars) => {
+            call.hidden = call.hidden.saturating_add(chars);
+            return used_up.map_or(Continue(()), Break);
+        }
+    };
+    let new = call.add_text(&piece);
+    if new == call.text.len() {
+        return used_up.map_or(Continue(()), Break);
+    }
+    let said = &context.said;
+    let facts = Facts::Delta {
+        piece: &call.text[new..],
+        turn: context.counts.turns + 1,
+        answer: &|| said.at(visible_text(&said.with(&call.text))).answer(),
+        // With a schema, a stop hook or a verifier the answer can still be rejected, and they need
+        // the whole turn.
+        may_stop: !context.settings.output_schema
+            && !context.settings.hooks.stop
+            && !context.settings.verifier,
+    };
+    let judgement = context.judge.step(facts, effects);
+    call.deferred_stop |= judgement.deferred;
+    // The text streamed so far becomes the last text, unless a policy panicked on it.
+    if judgement.ending.is_some() && !is_blank(&call.text) {
+        context.said.last_text = Some(context.said.with(&call.text));
+    }
+    // A policy's decision comes first: an answer that is complete stands.
+    match judgement.any_ending().or(used_up) {
+        Some(ending) => Break(ending),
+        None => Continue(()),
+    }
+}
+
+/// Excludes a time in which the process was suspended from the timeouts of the model call. Returns
+/// `true` if there is such a call: no other wait ends when content arrives.
+pub(crate) fn skip_suspension(
+    phase: &mut Phase,
+    time: Duration,
+    context: &mut RunContext,
+    effects: &mut Vec<Effect>,
+) -> bool {
+    let Some(call) = phase.call_mut() else { return false };
+    // At most the time of the call, whatever the driver has measured.
+    let time = time.min(context.now.saturating_sub(call.started));
+    if time.is_zero() {
+        return false;
+    }
+    call.skip_suspension(time, context.now);
+    context.suspended = context.suspended.saturating_add(time);
+    let duration_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    effects.push(Effect::Emit(RunEvent::Suspended { duration_ms }));
+    true
+}
+
+/// Aborts a call whose timeout has passed. Returns the error of the attempt and its cause; `None` if
+/// there is time left.
+pub(crate) fn timed_out(
+    call: &Call,
+    context: &RunContext,
+    effects: &mut Vec<Effect>,
+) -> Option<(ModelError, FailedBy)> {
+    let settings = &context.settings;
+    let clocks = call.clocks(&settings.limits, settings.streaming);
+    let clock = clocks.into_iter().flatten().find(|clock| clock.deadline() <= context.now)?;
+    let CallClock { name, limit, .. } = clock;
+    effects.push(Effect::AbortModel { id: call.id });
+    let (problem, by) = match name {
+        "turn_timeout" => ("did not end", FailedBy::Provider),
+        THINKING => ("sent only reasoning and no text or tool call", FailedBy::Thinking),
+        _ => ("sent no content", FailedBy::Provider),
+    };
+    let message = format!("{name}: the model call {problem} within {limit:?}");
+    Some((ModelError::new(ErrorClass::Timeout, message), by))
 }

@@ -5,7 +5,7 @@ use super::prompt::Request;
 use crate::error_class::ModelError;
 use crate::kernel::context::RunContext;
 use crate::kernel::effect::Effect;
-use crate::kernel::model_call::Call;
+use crate::kernel::phase::Call;
 use crate::message::{ModelTurn, Part};
 use crate::signal::SignalReason;
 use crate::usage::{Billing, NanoUsd, Unreported, Usage};

@@ -2,7 +2,6 @@
 //! checks before it.
 
 pub(super) mod booking;
-pub(super) mod hand_over;
 pub(super) mod ledger;
 pub(super) mod meter;
 pub(super) mod precheck;

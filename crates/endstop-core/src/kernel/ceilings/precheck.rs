@@ -6,8 +6,7 @@
 //! decided as soon as their event arrives.
 
 use crate::kernel::context::RunContext;
-use crate::kernel::outcome::ending::Ending;
-use crate::kernel::outcome::guard::Flow;
+use crate::kernel::outcome::ending::{Ending, Flow};
 use crate::limits::{Limit, LimitValue};
 use crate::termination::Termination;
 use serde::Serialize;

@@ -8,8 +8,9 @@
 //!
 //! The ledger computes the quote; a ceiling lowers the cap only if the remaining budget does not
 //! pay for it.
+//! The request for a hand-over has a quote too, and other calls leave room for it.
 
-use super::ledger::{Ask, Ceiling, Granted, LEAST_OUTPUT, Ledger, Short};
+use super::ledger::{Ask, Ceiling, Granted, LEAST_OUTPUT, LaterCall, Ledger, Short};
 use crate::kernel::context::RunContext;
 use crate::kernel::event::BudgetAccount;
 use crate::kernel::outcome::WouldFit;
@@ -18,6 +19,7 @@ use crate::kernel::outcome::ending::Ending;
 use crate::limits::TokensCounted;
 use crate::media::{Attachment, Document, Image};
 use crate::message::Part;
+use crate::termination::Termination;
 use crate::usage::NanoUsd;
 
 /// Default output cap under the run's own ceilings if neither the caller nor the model sets one.
@@ -254,4 +256,57 @@ fn media(context: &RunContext) -> String {
 enum AttachmentRef<'a> {
     Image(&'a Image),
     Document(&'a Document),
+}
+
+/// Maximum visible output of the hand-over, in tokens.
+const OUTPUT: u64 = 1024;
+/// Upper bound on the tokens of the request.
+const REQUEST: u64 = 512;
+
+/// Returns the message that asks for the hand-over.
+pub(crate) fn hand_over_request(termination: Termination) -> String {
+    let limit = match termination {
+        Termination::ErrorMaxTurns => "number of turns",
+        Termination::ErrorMaxBudgetUsd => "cost",
+        Termination::ErrorMaxTokens => "number of tokens",
+        _ => "time",
+    };
+    format!(
+        "This run ends now, because its limit on the {limit} is reached. Do not call tools. Write a short hand-over, from which another person or program can continue: what is done, what is open, and what to do next. Do not claim more than the results above show."
+    )
+}
+
+/// Returns the largest output of the hand-over: a short text after the reasoning.
+fn output(context: &RunContext) -> u64 {
+    let most = OUTPUT.saturating_add(context.settings.thinking_budget);
+    most.min(context.output_cap.unwrap_or(u64::MAX))
+}
+
+/// Returns the room that another call must leave for the hand-over, if the run asks for one.
+pub(crate) fn later_call(context: &RunContext) -> Option<LaterCall> {
+    context.wraps_up().then(|| LaterCall { more: REQUEST, output: output(context) })
+}
+
+/// Builds the quote request. `requested`: the conversation contains the request already.
+pub(crate) fn ask_hand_over(requested: bool, context: &mut RunContext) -> Ask {
+    let more = if requested { 0 } else { REQUEST };
+    let prompt = context.prompt_bound().saturating_add(more);
+    let cap = clamped(output(context), context);
+    Ask { prompt, cap, thinking_budget: context.settings.thinking_budget }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{REQUEST, hand_over_request};
+    use crate::message::{Message, MessageId, Role};
+    use crate::termination::Termination;
+
+    #[test]
+    fn request_is_within_its_bound() {
+        for termination in Termination::all() {
+            let text = hand_over_request(*termination);
+            let message = Message::text(MessageId(u64::MAX), Role::User, text);
+            assert!(message.token_bound(crate::media::ImageTokens::default()) <= REQUEST);
+        }
+    }
 }

@@ -6,7 +6,7 @@
 //! turn is constant, because only hashes are stored.
 
 use crate::call_key::{HASHER, call_key};
-use crate::kernel::outcome::excerpt::excerpt;
+use crate::kernel::outcome::ending::excerpt;
 use crate::kernel::outcome::{NoProgressSnapshot, RepeatedCall};
 use crate::message::{ToolCall, ToolResult};
 use std::collections::{BTreeSet, HashSet};

@@ -3,9 +3,8 @@
 use super::facts::Step;
 use crate::detector::{Rule, RuleSet};
 use crate::kernel::effect::{Effect, RunEvent};
-use crate::kernel::outcome::excerpt::excerpt;
-use crate::kernel::setup::watch::{RuleHit, Watch};
-use crate::kernel::setup::watch_mode::WatchMode;
+use crate::kernel::outcome::ending::excerpt;
+use crate::kernel::setup::watch::{RuleHit, Watch, WatchMode};
 use crate::message::{ToolCall, ToolResult};
 use crate::policy::{StepContext, Stop};
 use serde_json::Value;

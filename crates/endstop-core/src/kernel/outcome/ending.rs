@@ -1,11 +1,19 @@
-//! A decided ending, before the outcome is assembled.
+//! A decided ending, before the outcome is assembled; the text that is quoted in one; and the guard that
+//! turns a panic of user code into one.
+//!
+//! A guest may consist of several conversations, each with a run of its own. One of them is recorded
+//! and hears what the others spend. If another one decides how the whole ends, its ending goes into
+//! the recorded run as an event, so that a replay gives the same outcome.
 
-use super::WouldFit;
 use super::decided_by::{DecidedBy, Decision, Layer};
-use super::nested_ending::NestedEnding;
+use super::{NoProgressSnapshot, Outcome, WouldFit};
 use crate::limits::Limit;
+use crate::policy::PolicyFault;
 use crate::termination::Termination;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::ops::ControlFlow::{self, Break, Continue};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 /// A decided ending, before the outcome is assembled.
@@ -143,4 +151,115 @@ impl Ending {
         ending.nested = Some(Box::new(nested));
         ending
     }
+}
+
+/// The ending of a nested run, for [`EventKind::Closed`](crate::EventKind::Closed).
+///
+/// ```
+/// use endstop_core::{Event, EventKind, NestedEnding, Run, RunSpec, Termination};
+/// let end = |kind| Run::new(RunSpec::default()).finish(Event::new(Default::default(), kind), &mut vec![]);
+/// let inner = end(EventKind::Cancel);
+/// let ended_as = Some(Box::new(NestedEnding::from(&*inner)));
+/// let outer = end(EventKind::Closed { ok: true, detail: String::new(), ended_as });
+/// assert_eq!(outer.termination, Termination::Cancelled);
+/// assert_eq!(outer.decided_by, inner.decided_by);
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NestedEnding {
+    /// The termination.
+    pub termination: Termination,
+    /// The decision that ended the nested run.
+    pub decided_by: DecidedBy,
+    /// The last visible text of the nested run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_text: Option<String>,
+    /// The declared answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deliverable: Option<Value>,
+    /// Wait that the provider asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after: Option<Duration>,
+    /// Description of a failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error_diagnostic: Option<String>,
+    /// Changes under which a refused call would fit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub would_fit: Option<WouldFit>,
+    /// Evidence of an `error_no_progress`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_progress_snapshot: Option<NoProgressSnapshot>,
+}
+
+impl From<&Outcome> for NestedEnding {
+    fn from(outcome: &Outcome) -> NestedEnding {
+        NestedEnding {
+            termination: outcome.termination,
+            decided_by: outcome.decided_by.clone(),
+            last_text: outcome.last_text.clone(),
+            deliverable: outcome.deliverable.clone(),
+            retry_after: outcome.retry_after,
+            error_diagnostic: outcome.error_diagnostic.clone(),
+            would_fit: outcome.would_fit,
+            no_progress_snapshot: outcome.no_progress_snapshot.clone(),
+        }
+    }
+}
+
+/// `Continue` if the run continues, `Break` with the decided ending if it ends. Both a success and a
+/// failure are endings, so that `?` leaves every nested step at once.
+pub(crate) type Flow<T = ()> = ControlFlow<Box<Ending>, T>;
+
+/// Runs user code; a panic becomes the ending of the run instead of unwinding through the driver.
+pub(crate) fn guarded<T>(name: String, code: impl FnOnce() -> T) -> Flow<T> {
+    // `AssertUnwindSafe` is sound here because the policy is never used again after a panic: the
+    // run ends.
+    match catch_unwind(AssertUnwindSafe(code)) {
+        Ok(value) => Continue(value),
+        Err(payload) => {
+            // User code in another language unwinds with its own description of the failure.
+            if let Some(PolicyFault { evidence, diagnostic }) = payload.downcast_ref() {
+                return Break(fault(name, evidence.clone()).diagnostic(diagnostic.clone()));
+            }
+            let message = payload
+                .downcast_ref::<&str>()
+                .map(|text| (*text).to_owned())
+                .or_else(|| payload.downcast_ref::<String>().cloned())
+                .unwrap_or_else(|| "no message".to_owned());
+            Break(fault(name, format!("panicked: {message}")))
+        }
+    }
+}
+
+pub(crate) fn fault(name: String, message: String) -> Box<Ending> {
+    let decision = Decision::of(Layer::Fault, name);
+    Ending::new(Termination::ErrorDuringExecution, Layer::Fault, decision, message.clone())
+        .diagnostic(message)
+}
+
+/// Returns the ending of a run in which user code gave an answer that has no meaning at its point.
+pub(crate) fn misplaced(point: &Decision, answer: &'static str) -> Box<Ending> {
+    let message = format!("the answer `{answer}` is not valid at `{point}`");
+    fault(point.as_str().to_owned(), message)
+}
+
+/// The first 200 characters.
+pub(crate) fn excerpt(text: &str) -> String {
+    match text.char_indices().nth(200) {
+        None => text.to_owned(),
+        Some((at, _)) => format!("{}…", &text[..at]),
+    }
+}
+
+/// The text without its middle, if it is longer than this number of bytes: a quarter from its
+/// beginning and the rest from its end, where programs print their summary.
+pub(crate) fn without_middle(text: &str, most: usize) -> String {
+    if text.len() <= most {
+        return text.to_owned();
+    }
+    // The standard library's search for a boundary is newer than the oldest supported compiler.
+    let boundary = |at: &usize| text.is_char_boundary(*at);
+    let quarter = most / 4;
+    let head = (0..=quarter).rev().find(boundary).unwrap_or(0);
+    let tail = (text.len() - (most - quarter)..text.len()).find(boundary).unwrap_or(text.len());
+    format!("{}\n[… {} bytes left out …]\n{}", &text[..head], tail - head, &text[tail..])
 }

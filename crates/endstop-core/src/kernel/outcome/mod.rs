@@ -1,23 +1,24 @@
 //! The outcome of a run: its termination, the decision and its evidence, the answer and the cost.
+//! Displayed, it has two lines.
+//!
+//! ```text
+//! error_max_turns (capacity), decided by limit `max_turns`: 25 of 25 turns
+//! 25 turns, 31 tool calls, 48210 tokens, $0.1234, 61.2 s
+//! ```
 
 pub(super) mod decided_by;
-pub(super) mod display;
 pub(super) mod ending;
-pub(super) mod excerpt;
-pub(super) mod guard;
 pub(super) mod json;
-pub(super) mod nested_ending;
 
 use super::effect::ConversationSize;
-use super::setup::branch::BranchPoint;
-use super::setup::fallback_model::ModelUse;
-use super::setup::spending::Spending;
+use super::setup::models::{ModelUse, Spending};
+use super::setup::spec::BranchPoint;
 use super::setup::watch::RuleHit;
 use crate::cache_use::CacheUse;
 use crate::message::{Message, MessageId, Role};
 use crate::signal::TerminationSignal;
 use crate::termination::{Category, Termination};
-use crate::usage::{NanoUsd, Unreported, Usage};
+use crate::usage::{Billing, NanoUsd, Unreported, Usage};
 use crate::usd_json::{optional_usd, usd};
 use crate::visible::visible_text;
 use decided_by::DecidedBy;
@@ -380,3 +381,40 @@ impl fmt::Debug for Unsuccessful {
 }
 
 impl std::error::Error for Unsuccessful {}
+
+impl fmt::Display for Outcome {
+    /// Formats two lines: what stopped the run, and what it used. The answer is not part of them.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let by = &self.decided_by;
+        write!(f, "{} ({})", self.termination, self.category().as_str())?;
+        if !self.is_success() {
+            write!(f, ", decided by {} `{}`", by.layer, by.decision)?;
+        }
+        // Only the first line: the evidence may quote a response.
+        if let Some(evidence) = by.evidence.lines().next().filter(|line| !line.is_empty()) {
+            write!(f, ": {evidence}")?;
+        }
+        if self.verified == Some(false) {
+            f.write_str(", but the verifier rejected the result")?;
+        }
+        writeln!(f)?;
+        count(f, u64::from(self.turns), "turn")?;
+        f.write_str(", ")?;
+        count(f, u64::from(self.tool_calls), "tool call")?;
+        f.write_str(", ")?;
+        count(f, self.usage.total_tokens(), "token")?;
+        match (self.cost_unknown, self.cost == NanoUsd::ZERO) {
+            (false, _) => write!(f, ", {}", self.cost)?,
+            (true, false) if self.usage.billing == Billing::AtMost => {
+                write!(f, ", at most {}", self.cost)?;
+            }
+            (true, false) => write!(f, ", at least {}", self.cost)?,
+            (true, true) => f.write_str(", cost unknown")?,
+        }
+        write!(f, ", {:.1} s", self.duration.as_secs_f64())
+    }
+}
+
+fn count(f: &mut fmt::Formatter<'_>, number: u64, what: &str) -> fmt::Result {
+    write!(f, "{number} {what}{}", if number == 1 { "" } else { "s" })
+}

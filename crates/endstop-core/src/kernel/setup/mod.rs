@@ -1,13 +1,8 @@
 //! What a run is configured with: its specification, the watches, the models, the abilities of a
 //! guest.
 
-pub(super) mod branch;
-pub(super) mod fallback_model;
 pub(super) mod guest_mode;
 pub(super) mod limit_changes;
 pub(super) mod models;
 pub(super) mod spec;
-pub(super) mod spending;
 pub(super) mod watch;
-pub(super) mod watch_error;
-pub(super) mod watch_mode;

@@ -1,14 +1,13 @@
 //! The end of a run: stop what still runs, complete the conversation, and assemble the outcome.
 
-use super::abort::abort;
-use crate::kernel::call::fallback::remove_opaque;
-use crate::kernel::call::steering::keep_unread;
+use super::abort;
+use crate::kernel::call::attempt::remove_opaque;
+use crate::kernel::call::boundary::keep_unread;
 use crate::kernel::ceilings::precheck::also_true;
 use crate::kernel::context::RunContext;
 use crate::kernel::effect::Effect;
 use crate::kernel::outcome::decided_by::DecidedBy;
-use crate::kernel::outcome::ending::Ending;
-use crate::kernel::outcome::nested_ending::NestedEnding;
+use crate::kernel::outcome::ending::{Ending, NestedEnding};
 use crate::kernel::outcome::{NoProgressSnapshot, Outcome};
 use crate::kernel::phase::Phase;
 use crate::kernel::tools::background;

@@ -1,25 +1,27 @@
 //! Commands and failures that end a run in any phase: cancel, terminate, a deadline, a halt, a fault.
 //! Running tools get a grace period; a declared answer stands.
+//!
+//! `abort` ends what a run waits for: the model call, the tools and the open questions.
 
-pub(super) mod abort;
 pub(super) mod conclude;
 pub(super) mod wrap_up;
 
 use super::answer::success::end_or_succeed;
+use super::ceilings::booking::settle_aborted;
 use super::context::RunContext;
 use super::effect::{Effect, RunEvent};
 use super::event::EventKind;
-use super::next::Next;
 use super::outcome::decided_by::{Decision, Layer};
-use super::outcome::ending::Ending;
-use super::outcome::guard::{Flow, fault};
-use super::phase::{Phase, Point};
+use super::outcome::ending::{Ending, Flow, fault};
+use super::phase::{Next, Phase, Point, Stage};
 use super::tools::finish::declared_by_finish;
 use super::tools::open_calls::{GIVE_UP, OpenCalls};
-use super::tools::results::{emit_ended, withhold_results};
+use super::tools::results::{emit_ended, record_results, withhold_results};
+use crate::message::{Part, Role, ToolStatus};
 use crate::termination::Termination;
-use abort::abort;
+use crate::visible::is_blank;
 use std::ops::ControlFlow::{Break, Continue};
+use std::time::Duration;
 
 /// Builds the ending of a terminate, which carries a declared answer and an earlier cause.
 pub(super) fn terminated(phase: &mut Phase, context: &RunContext) -> Box<Ending> {
@@ -216,4 +218,84 @@ pub(super) fn stopping(
         return check(&mut Phase::Tools(calls), ending, context, effects);
     }
     Continue(Next::End { ending, calls })
+}
+
+/// Aborts what the phase waits for.
+pub(crate) fn abort(
+    phase: Phase,
+    termination: Termination,
+    context: &mut RunContext,
+    effects: &mut Vec<Effect>,
+) {
+    match phase {
+        // The partial text stays in the conversation, so that a resumed run contains it.
+        Phase::Calling(call) => {
+            effects.push(Effect::AbortModel { id: call.id });
+            settle_aborted(&call, context, effects);
+            if !is_blank(&call.text) {
+                context.said.last_text = Some(context.said.with(&call.text));
+                context.state.push(Role::Assistant, vec![Part::Text { text: call.text }]);
+            }
+        }
+        Phase::Tools(open) | Phase::Stopping { calls: open, .. } => {
+            close_calls(open, termination, context, effects);
+        }
+        Phase::Guest(idle) => {
+            close_calls(idle.calls, termination, context, effects);
+            if let Some(text) = idle.partial {
+                context.state.push(Role::Assistant, vec![Part::Text { text }]);
+            }
+        }
+        // The driver must withdraw these, or a prompt would stay open and a budget reservation be
+        // lost.
+        Phase::Consulting { id, .. }
+        | Phase::Reserving { id }
+        | Phase::Compacting { id, .. }
+        | Phase::Validating { id, .. }
+        | Phase::Verifying { id, .. } => effects.push(Effect::Abandon { id }),
+        Phase::WrappingUp(wrap_up) => match wrap_up.stage {
+            Stage::Calling(call) => {
+                effects.push(Effect::AbortModel { id: call.id });
+                settle_aborted(&call, context, effects);
+                // A part of a hand-over is still worth reading.
+                context.hand_over.take_text(&call.text);
+                if let Some(text) = context.hand_over.text.clone() {
+                    context.state.push(Role::Assistant, vec![Part::Text { text }]);
+                }
+            }
+            Stage::Consulting(id) | Stage::Reserving(id) => effects.push(Effect::Abandon { id }),
+        },
+        Phase::Backoff { .. } | Phase::Waiting { .. } | Phase::New => {}
+    }
+}
+
+/// Answers all open calls, so that the conversation is valid, and kills what still runs.
+fn close_calls(
+    mut open: OpenCalls,
+    termination: Termination,
+    context: &mut RunContext,
+    effects: &mut Vec<Effect>,
+) {
+    if open.is_empty() {
+        return;
+    }
+    let ids = open.running();
+    if !ids.is_empty() && context.stops_tools() {
+        effects.push(Effect::AbortTools { ids, grace: Duration::ZERO });
+    }
+    withhold_results(&mut open, effects);
+    effects.extend(open.take_asked().into_iter().map(|id| Effect::Abandon { id }));
+    let by_caller = matches!(
+        termination,
+        Termination::Cancelled | Termination::Terminated | Termination::ErrorTimeout
+    );
+    // `aborted` if the caller or the deadline stopped the tools, `skipped` if the run ended for
+    // its own reasons.
+    let status = if by_caller { ToolStatus::Aborted } else { ToolStatus::Skipped };
+    let cut = open.close(status, &format!("the run ended as {termination}"));
+    // An observer that saw a call begin must also see it end.
+    for (at, started) in cut {
+        emit_ended(&open, at, context.now.saturating_sub(started), effects);
+    }
+    record_results(open, context);
 }

@@ -8,20 +8,17 @@
 //! ceilings: while `wrap_up` is on, every other call leaves room for it, and the run stops working
 //! before its `timeout`. If it fails, the run ends without a hand-over.
 
-use super::abort::abort;
+use super::abort;
 use crate::error_class::ModelError;
 use crate::kernel::ceilings::booking::{book_failure, book_response};
-use crate::kernel::ceilings::hand_over;
 use crate::kernel::ceilings::ledger::{Granted, Quote};
-use crate::kernel::ceilings::quote::usual_output;
+use crate::kernel::ceilings::quote::{ask_hand_over, hand_over_request, usual_output};
 use crate::kernel::context::RunContext;
 use crate::kernel::effect::{ConsultPoint, Effect, EffectId, InjectionReason, RunEvent};
 use crate::kernel::event::{HookDecision, TurnDelta};
-use crate::kernel::model_call::Call;
 use crate::kernel::outcome::decided_by::{Decision, Layer};
-use crate::kernel::outcome::ending::Ending;
-use crate::kernel::outcome::guard::Flow;
-use crate::kernel::phase::{Phase, Stage, WrapUp};
+use crate::kernel::outcome::ending::{Ending, Flow};
+use crate::kernel::phase::{Call, Phase, Stage, WrapUp};
 use crate::kernel::setup::spec::RunSpec;
 use crate::message::{ModelTurn, Part, Role};
 use crate::streaming::StreamingState;
@@ -47,12 +44,12 @@ pub(crate) fn end_or_wrap_up(
     if quote(false, None, context).is_none() {
         return Break(ending);
     }
-    let text = hand_over::request(ending.termination);
+    let text = hand_over_request(ending.termination);
     context.inject_message(InjectionReason::WrapUp, text, effects);
     if context.settings.hooks.pre_call {
         let id = context.effect_id();
         let turn = context.counts.turns + 1;
-        let output_cap = Some(hand_over::ask(true, context).cap);
+        let output_cap = Some(ask_hand_over(true, context).cap);
         let point = ConsultPoint::PreCall { turn, output_cap };
         effects.push(Effect::Consult { id, point });
         *phase = waiting(ending, Stage::Consulting(id));
@@ -98,7 +95,7 @@ fn quote(
     granted: Option<Granted>,
     context: &mut RunContext,
 ) -> Option<Result<Quote, u64>> {
-    let ask = hand_over::ask(requested, context);
+    let ask = ask_hand_over(requested, context);
     if usual_output(context).is_none() {
         return Some(Err(ask.cap));
     }

@@ -3,19 +3,25 @@
 //! ```text
 //! pre_tool ─► a changed call is parsed again ─► approval ─► starts ─► post_tool ─► the model
 //! ```
+//!
+//! A parked run waits for such an answer without its driver; an approved call is checked again before it
+//! starts.
+//!
+//! ```text
+//! parked ─► the call may run only once ─► decided ─► answered ─► checked again ─► starts
+//! ```
 
 use super::open_calls::{CallState, OpenCalls};
-use super::parked::check_again;
 use super::results::{MOST_CHANGED, bounded, emit_ended};
-use super::step::{approve, tool_halted};
+use super::step::{approve, refusal, tool_halted};
+use crate::kernel::ceilings::precheck::{check_budgets, check_deadline};
 use crate::kernel::context::RunContext;
 use crate::kernel::effect::{Effect, EffectId, RunEvent};
 use crate::kernel::event::{ChangedResult, HookDecision};
-use crate::kernel::next::Next;
 use crate::kernel::outcome::decided_by::{Decision, Layer};
-use crate::kernel::outcome::ending::Ending;
-use crate::kernel::outcome::guard::{fault, misplaced};
-use crate::kernel::phase::Phase;
+use crate::kernel::outcome::ending::{Ending, Flow, fault, misplaced};
+use crate::kernel::park::{ParkDecision, ParkRequest, RequestKind};
+use crate::kernel::phase::{Next, Phase, Point};
 use crate::message::{ToolCall, ToolStatus};
 use std::ops::ControlFlow::{Break, Continue};
 use std::sync::Arc;
@@ -57,7 +63,7 @@ pub(crate) fn tool_answered(
         }
         HookDecision::ChangeResult(_) | HookDecision::Park(_) => {
             open.calls[at].state = CallState::Waiting;
-            return Next::Stop { ending: misplaced(&point, &answer), calls: open };
+            return Next::Stop { ending: misplaced(&point, answer.name()), calls: open };
         }
         HookDecision::ChangeCall(changed) => {
             if let Err(problem) = change_call(&mut open, at, changed, &point, effects) {
@@ -145,7 +151,7 @@ fn reviewed(
             Some(Ending::halted(Layer::Hook, Decision::PostToolHook, reason.clone()))
         }
         HookDecision::ChangeCall(_) | HookDecision::Park(_) => {
-            Some(misplaced(&Decision::PostToolHook, &answer))
+            Some(misplaced(&Decision::PostToolHook, answer.name()))
         }
         _ => None,
     };
@@ -189,4 +195,89 @@ fn change_result(
         status: result.status,
     }));
     open.replace_result(at, status, content, attachments);
+}
+
+impl ParkDecision {
+    /// Returns the answer that the decision is to the question of a request.
+    ///
+    /// ```
+    /// use endstop_core::{HookDecision, ParkDecision, ParkRequest, RequestKind, EffectId};
+    /// let request = ParkRequest {
+    ///     id: EffectId(3), kind: RequestKind::Approval, tool: Some("rm".into()), call_id: None,
+    ///     subject: "{}".into(), digest: "00".into(), reason: None, asked_ms: 0, expires_ms: Some(60_000),
+    /// };
+    /// assert_eq!(ParkDecision::Approve.to_hook_decision(&request), HookDecision::Proceed);
+    /// let HookDecision::Deny(why) = ParkDecision::Expired.to_hook_decision(&request) else { panic!() };
+    /// assert!(why.contains("a timeout, not a person's decision"));
+    /// ```
+    pub fn to_hook_decision(&self, request: &ParkRequest) -> HookDecision {
+        match self {
+            ParkDecision::Approve => HookDecision::Proceed,
+            // The kernel refuses a call with another name or id than the one that it asked about.
+            ParkDecision::ApproveChanged(arguments) => HookDecision::ChangeCall(ToolCall {
+                id: request.call_id.clone().unwrap_or_default(),
+                name: request.tool.clone().unwrap_or_default(),
+                arguments: arguments.clone(),
+            }),
+            ParkDecision::Text(text) => HookDecision::ProceedWith(text.clone()),
+            // Without a reply the answer of the model stands, and the run ends with it.
+            ParkDecision::Deny(_) | ParkDecision::Expired
+                if request.kind == RequestKind::Question =>
+            {
+                HookDecision::Proceed
+            }
+            ParkDecision::Deny(why) => HookDecision::Deny(why.clone()),
+            ParkDecision::Expired => {
+                let waited = request.expires_ms.unwrap_or_default();
+                let seconds = waited.saturating_sub(request.asked_ms) / 1000;
+                HookDecision::Deny(format!(
+                    "the request for approval expired after {seconds} s without a decision: a timeout, not a person's decision"
+                ))
+            }
+        }
+    }
+}
+
+/// Handles a park: the call that waits for the decision may run only once from now on, also if the
+/// process that runs it dies.
+pub(crate) fn parked(phase: &mut Phase, request: Box<ParkRequest>, effects: &mut Vec<Effect>) {
+    let waits = match phase {
+        Phase::Tools(calls) => calls.park(request.id),
+        Phase::Consulting { id, point: Point::Reply(_) } => *id == request.id,
+        _ => false,
+    };
+    // A request that the run does not wait for is void.
+    if waits {
+        effects.push(Effect::Emit(RunEvent::Parked(request)));
+    }
+}
+
+/// Handles a decision, which takes effect with the answer to the question.
+pub(crate) fn decided(
+    phase: &Phase,
+    id: EffectId,
+    decision: ParkDecision,
+    wall_ms: u64,
+    effects: &mut Vec<Effect>,
+) {
+    let waits = match phase {
+        Phase::Tools(calls) => calls.is_parked(id),
+        Phase::Consulting { id: waited, point: Point::Reply(_) } => *waited == id,
+        _ => false,
+    };
+    if waits {
+        effects.push(Effect::Emit(RunEvent::Decided { id, decision, wall_ms }));
+    }
+}
+
+/// Checks an approved call again, because the permissions and the limits may have changed while the
+/// run was parked. `false` if the call was refused.
+pub(crate) fn check_again(open: &mut OpenCalls, at: usize, context: &RunContext) -> Flow<bool> {
+    check_deadline(context)?;
+    check_budgets(context)?;
+    let Some((status, problem)) = refusal(&open.calls[at].call, context) else {
+        return Continue(true);
+    };
+    open.finished(at, status, problem, false);
+    Continue(false)
 }

@@ -7,18 +7,15 @@
 //!
 //! An answer in text waits for the work that is open, because the model has not seen its result.
 
-use super::open_calls::{CallState, GIVE_UP, LOST, OpenCalls, reported};
-use super::open_work::{Ended, Work};
+use super::open_calls::{CallState, Ended, GIVE_UP, LOST, OpenCalls, Work, reported};
 use super::results::{MOST_CHANGED, bounded, emit_ended};
 use crate::kernel::context::RunContext;
 use crate::kernel::effect::{ConsultPoint, Effect, EffectId, InjectionReason, RunEvent, ToolStart};
 use crate::kernel::event::{HookDecision, ToolReport};
-use crate::kernel::next::Next;
 use crate::kernel::outcome::StoppedWork;
 use crate::kernel::outcome::decided_by::{Decision, Layer};
-use crate::kernel::outcome::ending::Ending;
-use crate::kernel::outcome::guard::{Flow, misplaced};
-use crate::kernel::phase::Point;
+use crate::kernel::outcome::ending::{Ending, Flow, misplaced};
+use crate::kernel::phase::{Next, Point};
 use crate::kernel::setup::spec::ToolPolicy;
 use crate::limits::Limits;
 use crate::media::Attachment;
@@ -194,7 +191,7 @@ pub(crate) fn reviewed(
             return Break(Ending::halted(Layer::Hook, Decision::PostToolHook, reason));
         }
         HookDecision::ChangeCall(_) | HookDecision::Park(_) => {
-            return Break(misplaced(&Decision::PostToolHook, &answer));
+            return Break(misplaced(&Decision::PostToolHook, answer.name()));
         }
         HookDecision::Deny(reason) => {
             result.status = ToolStatus::Denied;

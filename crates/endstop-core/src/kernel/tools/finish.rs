@@ -5,10 +5,9 @@
 //! and the model is informed.
 
 use super::open_calls::OpenCalls;
-use crate::kernel::counts::Counts;
 use crate::kernel::outcome::decided_by::{Decision, Layer};
-use crate::kernel::outcome::ending::Ending;
-use crate::kernel::outcome::excerpt::excerpt;
+use crate::kernel::outcome::ending::{Ending, excerpt};
+use crate::kernel::records::Counts;
 use crate::termination::Termination;
 use crate::visible::{is_blank, is_blank_value};
 use serde_json::{Map, Value};

@@ -2,10 +2,7 @@
 
 pub(super) mod approval;
 pub(super) mod background;
-pub(super) mod collect;
 pub(super) mod finish;
 pub(super) mod open_calls;
-pub(super) mod open_work;
-pub(super) mod parked;
 pub(super) mod results;
 pub(super) mod step;

@@ -1,0 +1,229 @@
+//! What a run has counted and recorded so far, one struct for each subject. The phases share them as
+//! fields of the context.
+//!
+//! A counter that several places change is a field. The results of a turn's tool calls are counted
+//! here.
+
+use super::judge::SaidText;
+use super::outcome::ending::Ending;
+use super::outcome::{CompactionAttempt, VerifyRound};
+use crate::error_class::ModelError;
+use crate::message::{ToolCall, ToolResult, ToolStatus};
+use crate::price::Price;
+use crate::visible::{append_piece, visible_text};
+use std::time::Duration;
+
+/// The counters of a run since its start. Those "in a row" return to zero.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    pub(super) turns: u32,
+    pub(super) tool_turns: u32,
+    pub(super) model_calls: u32,
+    pub(super) tool_calls: u32,
+    /// Turns in a row whose every tool call failed.
+    pub(super) mistakes: u32,
+    /// Blank answers in a row.
+    pub(super) empty_turns: u32,
+    /// Paused turns in a row.
+    pub(super) pauses: u32,
+    /// Turns in a row whose tool call was lost in transit.
+    pub(super) lost_calls: u32,
+    pub(super) continuations: u32,
+    pub(super) repairs: u32,
+    pub(super) vetoes: u32,
+    /// `finish` was refused because another call of the same turn had failed; the next one is
+    /// accepted.
+    pub(super) finish_refused: bool,
+    /// `finish` was refused because it had an answer and a reason why there is none; the answer of the
+    /// next one counts.
+    pub(super) contradiction_refused: bool,
+}
+
+impl Counts {
+    /// Counts a turn with tools, and the results of its calls.
+    pub(super) fn count_results(&mut self, calls: &[(&ToolCall, &ToolResult)]) {
+        self.tool_turns += 1;
+        // An aborted call is neither a mistake nor a success, because the model did not cause it.
+        let mut ended = calls.iter().filter(|(_, result)| result.status != ToolStatus::Aborted);
+        if let Some((_, first)) = ended.next() {
+            let all_failed = first.status.is_error() && ended.all(|(_, r)| r.status.is_error());
+            self.mistakes = if all_failed { self.mistakes + 1 } else { 0 };
+        }
+    }
+}
+
+/// The text of the model so far. Only what is visible of it counts, see [`visible_text`].
+#[derive(Debug, Default)]
+pub(super) struct Said {
+    /// The answer so far, if earlier turns were truncated and continued, or paused.
+    pub(super) partial: String,
+    /// The last text of the run with a visible part, or else its first one. With its reasoning.
+    pub(super) last_text: Option<String>,
+    /// The model that answered, as the provider names it.
+    pub(super) model: Option<String>,
+}
+
+impl Said {
+    /// Returns the answer so far, with another piece.
+    pub(super) fn with(&self, piece: &str) -> String {
+        let mut answer = self.partial.clone();
+        append_piece(&mut answer, piece);
+        answer
+    }
+
+    /// Returns the visible part of the piece that continues the answer so far.
+    pub(super) fn rest(&self, piece: &str) -> String {
+        let (before, whole) = (visible_text(&self.partial), self.with(piece));
+        let whole = visible_text(&whole);
+        // Only later pieces show that the first one was reasoning.
+        whole.strip_prefix(before).unwrap_or(whole).to_owned()
+    }
+
+    /// The visible text of the run that is the answer of a success without one of its own.
+    pub(super) fn visible(&self) -> Option<&str> {
+        self.last_text.as_deref().map(visible_text)
+    }
+
+    /// What policies and rules read at a step with this visible text.
+    pub(super) fn at<'a>(&'a self, text: &'a str) -> SaidText<'a> {
+        SaidText { text, last: self.last_text.as_deref() }
+    }
+}
+
+/// The attempts at the current turn. Each turn starts with the default.
+#[derive(Debug, Default)]
+pub(super) struct Attempts {
+    pub(super) attempt: u32,
+    pub(super) retries: u32,
+    /// Time of the first failure.
+    pub(super) failed_since: Option<Duration>,
+    /// Sum of the waits before retries.
+    pub(super) waited: Duration,
+    /// The next failure of the call is answered with one more attempt, because the run was resumed
+    /// after that call had ended it.
+    pub(super) call_again: bool,
+    pub(super) starved_this_turn: bool,
+    /// The failure of the last attempt, while the turn is attempted again. Boxed, because most turns have none.
+    pub(super) failure: Option<Box<ModelError>>,
+    /// A response of this turn was appended to the conversation.
+    pub(super) recorded: bool,
+}
+
+/// The hand-over of a run.
+#[derive(Debug, Default)]
+pub(super) struct HandOver {
+    /// The request was made, or was not possible; it is tried once.
+    pub(super) tried: bool,
+    pub(super) text: Option<String>,
+}
+
+impl HandOver {
+    /// Stores the text of the hand-over, unless it is blank.
+    pub(super) fn take_text(&mut self, text: &str) {
+        self.text = Some(text.trim().to_owned()).filter(|text| !text.is_empty());
+    }
+}
+
+/// The state that only a guest's run has.
+#[derive(Debug, Default)]
+pub(super) struct GuestState {
+    /// The price of calls that have none of their own. Boxed, because other runs have none here.
+    pub(super) price: Option<Box<Price>>,
+    /// The calls had different prices.
+    pub(super) prices_differ: bool,
+    /// Number of messages before the response of the current turn.
+    pub(super) before_response: usize,
+    /// Complete responses in a row that were replaced by an equal request.
+    pub(super) retakes: u32,
+    /// Turns of other conversations that were in flight at the last call.
+    pub(super) turns_in_flight: u32,
+    /// Calls in a row that the provider refused because of the key.
+    pub(super) refused: u32,
+}
+
+/// The verdicts of a run so far.
+#[derive(Debug, Default)]
+pub(super) struct Verdicts {
+    pub(super) rounds: Vec<VerifyRound>,
+    /// The last answer that was rejected.
+    pub(super) rejected: Option<Box<Ending>>,
+}
+
+impl Verdicts {
+    /// Returns the verdict of the last round, if there was one.
+    pub(super) fn last(&self) -> Option<bool> {
+        self.rounds.last().map(|round| round.passed)
+    }
+
+    /// Returns the number of rounds.
+    pub(super) fn count(&self) -> u32 {
+        u32::try_from(self.rounds.len()).unwrap_or(u32::MAX)
+    }
+}
+
+/// The compaction history of a run.
+#[derive(Debug, Default)]
+pub(super) struct Compactions {
+    pub(super) tried: Vec<CompactionAttempt>,
+    pub(super) failed_in_a_row: u32,
+    pub(super) forced_this_turn: bool,
+}
+
+impl Compactions {
+    pub(super) fn any(&self) -> bool {
+        !self.tried.is_empty()
+    }
+
+    /// Describes the attempts: how many, and the results of the last few.
+    pub(super) fn told(&self) -> String {
+        // Long runs compact often; the last few attempts explain an ending.
+        const SHOWN: usize = 4;
+        let of = |attempt: &CompactionAttempt| match (&attempt.failed, attempt.after) {
+            (Some(why), _) => format!("failed: {why}"),
+            (None, Some(after)) => format!("{} to {} bytes", attempt.before.bytes, after.bytes),
+            (None, None) => "failed".to_owned(),
+        };
+        let hidden = self.tried.len().saturating_sub(SHOWN);
+        let mut gave: Vec<String> = self.tried[hidden..].iter().map(of).collect();
+        if hidden > 0 {
+            gave.insert(0, "…".to_owned());
+        }
+        match self.tried.len() {
+            1 => format!("1 compaction was tried: {}", gave.join("; ")),
+            n => format!("{n} compactions were tried: {}", gave.join("; ")),
+        }
+    }
+}
+
+/// Maximum wait that a provider may request. A longer request ends the run instead, with
+/// `retry_after` in its outcome.
+pub(crate) const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
+const BASE: Duration = Duration::from_millis(500);
+const LONGEST: Duration = Duration::from_secs(30);
+
+#[derive(Debug, Default)]
+pub(crate) struct Jitter(pub(crate) u64);
+
+impl Jitter {
+    /// Returns a wait between zero and `500 ms × 2^(attempt - 1)`, at most 30 s. Whole
+    /// milliseconds, because events report milliseconds and a replay must wait equally long. Full
+    /// jitter, because clients that failed together must not return together.
+    pub(crate) fn backoff(&mut self, attempt: u32) -> Duration {
+        // The shift is bounded because it would overflow; the cap is reached at the seventh attempt
+        // anyway.
+        let ceiling = BASE.saturating_mul(1 << attempt.saturating_sub(1).min(16)).min(LONGEST);
+        // The 53 high bits fill an `f64` mantissa exactly, so the fraction is uniform in [0, 1).
+        let fraction = (self.next() >> 11) as f64 / (1u64 << 53) as f64;
+        Duration::from_millis((ceiling.as_millis() as f64 * fraction) as u64)
+    }
+
+    /// The SplitMix64 generator (Steele, Lea and Flood, 2014). Chosen because one `u64` is its
+    /// whole state, which a journal stores as the seed.
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+}
