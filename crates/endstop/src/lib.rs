@@ -106,6 +106,12 @@ mod documents {
     struct FirstProgram;
     #[doc = include_str!("../../../docs/src/library.md")]
     struct Library;
+    #[doc = include_str!("../../../docs/src/providers.md")]
+    struct Providers;
+    #[doc = include_str!("../../../docs/src/processes.md")]
+    struct Processes;
+    #[doc = include_str!("../../../docs/src/recording.md")]
+    struct RecordAndReplay;
     #[doc = include_str!("../../../docs/src/hooks.md")]
     struct HooksAndApprovals;
     #[doc = include_str!("../../../docs/src/defining-tools.md")]
