@@ -81,7 +81,7 @@ def script(name, **variables):
         if name.endswith(".py"):
             words = [os.path.join(folder, "bin", "python"), os.path.join(SCRIPTS, name)]
         else:
-            # Node looks for packages beside the script.
+            # Node looks for packages next to the script.
             target = os.path.join(folder, name)
             with open(os.path.join(SCRIPTS, name)) as source, open(target, "w") as copy:
                 copy.write(source.read())

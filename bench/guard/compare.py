@@ -15,7 +15,7 @@ HEADERS = {
     "x-claude-code-session-id": "an id", "x-codex-turn-metadata": "ids", "x-codex-window-id": "an id",
 }
 MASKS = [
-    # codex tells the model which sockets are open; ports are drawn by the system.
+    # codex reports the open sockets to the model; ports are drawn by the system.
     (re.compile(r"(127\.0\.0\.1|localhost):\d+(/endstop_guard_[0-9a-f]+)?(/run/[\w.-]+)?"), "HOST"),
     (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"), "UUID"),
     (re.compile(r"\b(ses|msg|prt|user|session|req|rs|chatcmpl)_[A-Za-z0-9_]{8,}"), "ID"),

@@ -202,7 +202,7 @@ def without_cost(_, usage):
 
 
 def summed(_, usage):
-    """Corrects the total of a usage of xAI, which counts reasoning beside the completion."""
+    """Corrects the total of a usage of xAI, which counts reasoning in addition to the completion."""
     if usage is not None and "total_tokens" in usage:
         reasoning = (usage.get("completion_tokens_details") or {}).get("reasoning_tokens", 0)
         usage["total_tokens"] = usage["prompt_tokens"] + usage["completion_tokens"] + reasoning

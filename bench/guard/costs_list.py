@@ -78,7 +78,7 @@ def model_of(all_documents):
 
 
 def merged(all_documents):
-    """Returns the last report of each count, and the members beside the usage that bear on the bill."""
+    """Returns the last report of each count, and the members next to the usage that bear on the bill."""
     usage, beside = {}, {}
     for document in all_documents:
         for holder in holders(document):

@@ -100,7 +100,7 @@ def claude_schema_stop(lab, folders, endstop):
 @check("Claude Code", "compaction is not a part of the conversation")
 def claude_compaction(lab, folders, endstop):
     lab = Lab(lab, folders, endstop, "Claude Code", "compaction")
-    # The client's window is larger than any prompt of this provider, so it is told a smaller one.
+    # The client's window is larger than any prompt of this provider, so it is set to a smaller one.
     result = lab.guard({"turns": 4, "usage": [2, 90000]}, "--max-turns", "30",
                        variables={"CLAUDE_CODE_AUTO_COMPACT_WINDOW": "100000"})
     turns = (result.outcome or {}).get("turns", 0)

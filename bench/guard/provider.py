@@ -43,7 +43,7 @@ class Quiet(ThreadingHTTPServer):
     request_queue_size = 256
 
     def handle_error(self, request, client_address):
-        """Clients close connections early; that is no fault of the provider."""
+        """Clients close connections early; that is not a fault of the provider."""
 
 
 class Provider:
@@ -204,7 +204,7 @@ def shell(tools, command, mark):
     """The call that runs a command, in the words of the client's own tool."""
     name = next((known for known in SHELLS if known in tools), None)
     if name is None:
-        # A client without a shell: the first tool that takes a text.
+        # A client without a shell: the first tool that takes a string.
         name = next(iter(tools))
         wanted = tools[name].get("required") or list(tools[name].get("properties", {}))[:1]
         return (f"call_{mark}", name, {key: command for key in wanted})

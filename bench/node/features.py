@@ -48,7 +48,7 @@ def faults(row: dict[str, Any]) -> list[str]:
         found.append(f"ended as {row['ending']}")
     if row["booked"] is not None and row["booked"] != row["requests"]:
         found.append(f"booked {row['booked']} of {row['requests']} calls")
-    # The provider bills a response that was left in the middle, and nobody knows how much of it.
+    # The provider bills a response that was left in the middle, and how much of it is unknown.
     if row["cost"] is not None and not row["isOpen"] and abs(row["cost"] - row["billed"]) > 1e-9:
         found.append(f"booked ${row['cost']} of ${row['billed']}")
     if row["isOpen"] and not row.get("unknown"):

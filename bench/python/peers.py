@@ -1,5 +1,5 @@
 """Measures what a turn costs under other guards, next to Endstop: microseconds of processor time, for a
-model call and a tool call. No peer reads a response: each is told the tokens.
+model call and a tool call. No peer reads a response: each is given the tokens.
 
     LAB/peers/bin/python bench/python/peers.py
 

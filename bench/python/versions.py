@@ -40,7 +40,7 @@ NEEDS = {
     # Later ones of the same range import what this langgraph lacks.
     "langchain": ["langgraph-prebuilt==1.0.2"],
 }
-"""What the lowest version of a framework needs beside its own requirements."""
+"""What the lowest version of a framework needs in addition to its own requirements."""
 SCENARIOS = ["stop", "length", "lengthtool", "cut", "loop", "parallel", "budget", "cases"]
 Number = tuple[int, ...]
 

@@ -236,7 +236,7 @@ def letters(lab, one, other):
 
 
 def begun(lab, run):
-    """The numbers of the calls of the tool that a run has begun, in their order."""
+    """The numbers of the calls of the tool that a run has started, in their order."""
     return [number for _, _, what, of, number in lab.lines() if (what, of) == ("begin", run)]
 
 

@@ -45,7 +45,7 @@ def read(one: dict[str, Any], body: bytes) -> None:
         endstop.detect(body, **known)
     if one["streaming"]:
         decoder = endstop.StreamDecoder(one["api"], **known)
-        # Clients get a stream in pieces that have nothing to do with its events.
+        # Clients get a stream in chunks that have nothing to do with its events.
         for at in range(0, len(body), 700):
             decoder.push(body[at : at + 700])
         decoder.finish()

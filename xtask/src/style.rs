@@ -1,10 +1,11 @@
 //! `cargo xtask style`: looks for words of the old dialect, and prints figures about the language.
 //!
-//! The patterns are in `xtask/dialect.txt`, the rules in `docs/STYLE.md`. Rust sources are searched
-//! in comments and string literals only, Markdown outside code. The task fails on a match, on an
-//! example that does not compile (`ignore`), and on more than 0.5 % of a crate's doc comments
-//! that open with a word such as "What". `--count [REV]` only prints the figures, with the subjects
-//! of the commits since a revision; it does not fail.
+//! The patterns are in `xtask/dialect.txt`, the rules in `docs/STYLE.md`. Sources are searched in
+//! comments and string literals only, Markdown outside code. The task fails on a match, on an
+//! example that does not compile (`ignore`), on more than 0.5 % of a crate's doc comments that open
+//! with a word such as "What", and if more items than before have a private word as their name.
+//! `--count [REV]` only prints the figures, with the subjects of the commits since a revision; it
+//! does not fail.
 
 use crate::figures::{Figures, count_subjects, print_table};
 use regex::Regex;
@@ -14,12 +15,16 @@ use std::path::{Path, PathBuf};
 
 const PATTERNS: &str = "xtask/dialect.txt";
 /// Folders and files that contain text for people.
-const PLACES: [&str; 11] = [
+const PLACES: [&str; 15] = [
     "crates",
     "bench",
     "examples",
     "fuzz",
-    "xtask/src",
+    "xtask",
+    "deploy",
+    "packaging",
+    "Cargo.toml",
+    ".ci",
     "docs",
     "README.md",
     "CONTRIBUTING.md",
@@ -28,9 +33,32 @@ const PLACES: [&str; 11] = [
     "testdata/conformance/FORMAT.md",
 ];
 /// Folders that are not searched.
-const LEFT_OUT: [&str; 2] = ["target", "node_modules"];
+const LEFT_OUT: [&str; 3] = ["target", "node_modules", "clean"];
 /// Pages that quote the old words on purpose, or quote others.
 const EXEMPT: [&str; 1] = ["docs/STYLE.md"];
+/// A folder whose items only readers of one test see.
+const TESTS: &str = "tests";
+/// Kinds of files with comments or text.
+const EXTENSIONS: [&str; 9] = ["rs", "md", "toml", "py", "pyi", "ts", "mts", "mjs", "sh"];
+/// Keywords before the name of an item.
+const ITEMS: [&str; 8] = ["fn", "struct", "enum", "trait", "mod", "type", "const", "static"];
+/// Words that only this project used for resume, notify, charge, answered, repeat, default and record.
+const PRIVATE_WORDS: [&str; 12] = [
+    "go_on",
+    "GoesOn",
+    "CannotGoOn",
+    "Hear",
+    "Teller",
+    "Letter",
+    "again",
+    "usual",
+    "books",
+    "enters",
+    "told",
+    "Books",
+];
+/// Number of items that still have such a name. Lower it after a renaming.
+const PRIVATE_NAMES: usize = 38;
 /// Share of doc comments, in percent, that may open with such a word.
 const MOST_OPENERS: f64 = 0.5;
 
@@ -45,20 +73,32 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     };
     let patterns = patterns()?;
     let mut problems = Vec::new();
+    let mut private: Vec<String> = Vec::new();
     let mut figures: BTreeMap<String, Figures> = BTreeMap::new();
     for place in PLACES {
-        for file in files_at(Path::new(place), &["rs", "md"])? {
+        for file in files_at(Path::new(place), &EXTENSIONS)? {
             if EXEMPT.iter().any(|exempt| file == Path::new(exempt)) {
                 continue;
             }
             let text = fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
-            let lines = if file.extension().is_some_and(|ext| ext == "rs") {
-                let group: PathBuf = file.iter().take(2).collect();
-                let group = figures.entry(group.display().to_string()).or_default();
-                group.read(&file, &text);
-                rust_text(&text)
-            } else {
-                markdown_text(&text)
+            let extension = file.extension().and_then(|ext| ext.to_str()).unwrap_or_default();
+            let lines = match extension {
+                "rs" => {
+                    let group: PathBuf = file.iter().take(2).collect();
+                    let group = figures.entry(group.display().to_string()).or_default();
+                    group.read(&file, &text);
+                    let at = |line: usize| format!("{}:{line}", file.display());
+                    if !file.iter().any(|part| part == TESTS) {
+                        private.extend(
+                            private_names(&text)
+                                .map(|(line, name)| format!("{}: {name}", at(line))),
+                        );
+                    }
+                    rust_text(&text)
+                }
+                "md" => markdown_text(&text),
+                "py" | "pyi" | "toml" | "sh" => script_text(&text, "#"),
+                _ => script_text(&text, "//"),
             };
             for (number, line) in lines {
                 for (pattern, instead) in &patterns {
@@ -89,7 +129,25 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         let sketch = |at: &String| format!("{at}: an example that does not compile");
         problems.extend(figures.ignored.iter().map(sketch));
     }
+    if private.len() > PRIVATE_NAMES {
+        problems.push(format!(
+            "{} items have a private word as their name, {PRIVATE_NAMES} before; docs/STYLE.md has the words of the \
+             field:\n  {}",
+            private.len(),
+            private.join("\n  ")
+        ));
+    }
     if problems.is_empty() { Ok(()) } else { Err(problems.join("\n")) }
+}
+
+/// Returns the items of a Rust source whose name is a private word, with their lines.
+fn private_names(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    text.lines().enumerate().filter_map(|(number, line)| {
+        let mut words = line.split(|c: char| !c.is_alphanumeric() && c != '_');
+        words.find(|word| ITEMS.contains(word))?;
+        let name = words.next()?;
+        PRIVATE_WORDS.contains(&name).then_some((number + 1, name))
+    })
 }
 
 fn patterns() -> Result<Vec<(Regex, String)>, String> {
@@ -151,6 +209,30 @@ fn rust_text(text: &str) -> Vec<(usize, String)> {
         if !literals.is_empty() {
             lines.push((number + 1, literals.join(" ")));
         }
+    }
+    lines
+}
+
+/// The comments of a script, and the docstrings of a module: lines in `"""`, and lines that `mark` or `*` begins.
+fn script_text(text: &str, mark: &str) -> Vec<(usize, String)> {
+    let mut lines = Vec::new();
+    let mut in_string = false;
+    for (number, line) in text.lines().enumerate() {
+        let trimmed = line.trim_start();
+        let was_in_string = in_string;
+        if mark == "#" && line.matches("\"\"\"").count() % 2 == 1 {
+            in_string = !in_string;
+        }
+        let comment = if was_in_string || trimmed.starts_with("\"\"\"") {
+            Some(line)
+        } else if mark == "//" && (trimmed.starts_with("/**") || trimmed.starts_with("* ")) {
+            Some(trimmed)
+        } else {
+            trimmed
+                .strip_prefix(mark)
+                .or_else(|| line.split_once(&format!(" {mark} ")).map(|(_, comment)| comment))
+        };
+        lines.extend(comment.map(|comment| (number + 1, without_code(comment))));
     }
     lines
 }

@@ -14,7 +14,7 @@ def bash(command: str) -> str:
     return tool.run(command)
 
 
-# With a base URL of its own the library asks for no usage, unless it is told to.
+# With a base URL of its own the library asks for no usage, unless it is configured to.
 graph = create_agent(ChatOpenAI(model="gpt-4o", streaming=True, stream_usage=True), [bash])
 result = graph.invoke({"messages": [("user", os.environ["TASK"])]}, {"recursion_limit": 200})
 print("final:", result["messages"][-1].content)

@@ -62,7 +62,7 @@ const given = argument.startsWith('{') ? JSON.parse(argument) : null;
 /**
  * Runs scenarios. Each is `{ name, expect, settings, run }` and, if it continues, `again(endstop, value)`;
  * `make(settings)` makes the adapter's object. `isOpen` marks runs that end in the middle of a response,
- * whose cost nobody knows.
+ * whose cost is unknown.
  */
 export async function main({ framework, Endstop, scenarios, scripts = {} }) {
   const server = given === null ? await serve({ ...SCRIPTS, ...scripts }) : null;

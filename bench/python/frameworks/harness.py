@@ -201,7 +201,7 @@ def run_cases(name: str, loop: asyncio.AbstractEventLoop, only: list[str]) -> No
         cancel_rest(loop)
         row["cut_bodies"] = sum(text == "hel" for text in RAN)
         row["bodies"] = len(RAN)
-        # The server bills whole answers; a request that it denies is none, and one whose
+        # The server bills whole answers; a request that it denies is not an answer, and one whose
         # reader left is estimated by the run.
         stats = get("/stats")
         row["calls"], whole = sum(stats.values()), get("/answered")

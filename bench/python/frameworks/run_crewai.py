@@ -127,7 +127,7 @@ async def result_as_answer() -> Outcome:
 
 @harness.case("stop")
 async def approval() -> Outcome:
-    """A flow that waits for a person's feedback, and goes on in another scope."""
+    """A flow that waits for a person's feedback, and continues in another scope."""
 
     class Pauses:
         def request_feedback(self, context: Any, flow: Any) -> str:
@@ -193,7 +193,7 @@ async def parallel_agents() -> Outcome:
 
 @harness.case("cancelled")
 async def cancel() -> Outcome:
-    """The crew's thread goes on, and makes no other call."""
+    """The crew's thread continues, and makes no other call."""
     stop = Endstop(**harness.LIMITS | {"max_turns": 1000})
 
     async def go() -> None:

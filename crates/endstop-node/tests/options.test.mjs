@@ -1,4 +1,4 @@
-// Options: what is no value of an option is an error at once, with the fix.
+// Options: a value that an option does not take is an error at once, with the fix.
 import assert from 'node:assert/strict';
 import { inspect } from 'node:util';
 import { test } from 'node:test';

@@ -17,11 +17,11 @@ new Run({ limits: { maxTurn: 3 } });
 new Run({ timeout: 30_000 });
 // @ts-expect-error milliseconds are a number
 new Run({ timeoutMs: '30s' });
-// @ts-expect-error a number of turns is no text
+// @ts-expect-error a number of turns is not a string
 new Run({ maxTurns: '3' });
 // @ts-expect-error limits are in `limits`, or options
 new Run({ limit: { maxTurns: 3 } });
-// @ts-expect-error a function alone is no policy
+// @ts-expect-error a function alone is not a policy
 new Run({ policy: () => true });
 // @ts-expect-error a policy cannot wait
 policy('late', async () => true);

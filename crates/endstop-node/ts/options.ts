@@ -1,4 +1,4 @@
-// Reads options: an unknown name, a value of the wrong type and a number that is none are errors.
+// Reads options: an unknown name, a value of the wrong type and NaN are errors.
 //
 // JSON has neither NaN nor infinity, and drops functions. A limit that is read from an unset variable of
 // the environment would otherwise be off in silence.

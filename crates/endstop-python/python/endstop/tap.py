@@ -118,7 +118,7 @@ PIECE = 1 << 20
 
 class _Unpacker:
     """Unpacks one coding of a body: gzip with any number of members, or deflate with or without the
-    header of zlib. Bytes behind the end are ignored, as HTTP clients do."""
+    header of zlib. Bytes after the end are ignored, as HTTP clients do."""
 
     def __init__(self, coding: str) -> None:
         self._is_gzip = "gzip" in coding

@@ -186,7 +186,7 @@ class EndstopTermination(TerminationCondition):
 
     async def reset(self) -> None:
         """Starts a new run. AgentChat calls this before it returns; `outcome` stays. After a handoff to a
-        person the run goes on."""
+        person the run continues."""
         self._in_team = False
         if self._handed_off and self.run.running:
             return

@@ -84,7 +84,7 @@ class Endstop(Scope):
         self._lock = threading.RLock()
         self._open: list[Call] = []
         self._conversations = Conversations()
-        # Who asks: the agent and its task.
+        # The agent that calls, and its task.
         self._askers: dict[str, object] = {}
         self._forced = False
         self._result: Any = None
@@ -176,7 +176,7 @@ class Endstop(Scope):
         self._result = context.output
 
     def _check(self) -> None:
-        """Ends a crew whose run has ended: its thread goes on if the caller is cancelled."""
+        """Ends a crew whose run has ended: its thread continues if the caller is cancelled."""
         if self.run.parked:
             raise HookAborted("Endstop: the run is parked", source="endstop")
         if not self.run.running:

@@ -14,7 +14,7 @@ stop.outcome                                       # one ending
 If the run must not continue, the model call raises, and `EndstopStopped` leaves the block; code in the block
 sees the error into which DSPy wraps it. `on_end=` is called once with the outcome. The server's key and address are settings of the engine: `stop.engines(RouterConfig(…))`.
 
-A program of DSPy calls the model several times, and each response is a text, also the one that asks for a
+A program of DSPy calls the model several times, and each response is a string, also the one that asks for a
 tool. So a complete text is held until DSPy shows what follows: a tool makes it a turn with that call,
 another model call makes it a step of the program, and the end of the block makes it the answer.
 

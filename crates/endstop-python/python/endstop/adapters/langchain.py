@@ -78,7 +78,7 @@ class EndstopState(AgentState[Any]):
 
 
 def first_failure(old: dict[str, Any] | None, new: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Keeps the first outcome that is no success. The reducer for the state of a graph that has agents
+    """Keeps the first outcome that is not a success. The reducer for the state of a graph that has agents
     as nodes: `endstop: Annotated[dict[str, Any] | None, first_failure]`."""
     failed = old is not None and old["category"] != "success"
     return old if failed or new is None else new
@@ -336,7 +336,7 @@ class _Live(Live):
     def ended_by(self, problem: BaseException) -> Outcome:
         """Ends the run by an exception that left the graph."""
         if self.run.running and isinstance(problem, ParentCommand):
-            # A node handed the conversation over to the parent graph, which is no failure.
+            # A node handed the conversation over to the parent graph, which is not a failure.
             self.leave()
             self.close(ended="submitted", deliverable={"goto": plain(problem.args[0].goto)})
         if self.run.running:

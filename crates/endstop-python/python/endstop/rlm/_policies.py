@@ -110,7 +110,7 @@ class FinalPatternTerminationPolicy(_OfKernel):
 
 def _number(reward: Any) -> float:
     """Returns a reward of any number type (NumPy's, a tensor of one element, `Decimal`) or a string that
-    contains one. As in the kernel, anything else is no reward."""
+    contains one. As in the kernel, anything else is not a reward."""
     if isinstance(reward, bool):
         return 0.0
     try:
