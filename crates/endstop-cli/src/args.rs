@@ -37,7 +37,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Debug, Subcommand)]
-// Builds the arguments of the command that is called only: those of all take a fifth of the time to start.
+// Build the arguments of the called command only: building all is a fifth of the time to start.
 #[command(defer = true)]
 pub(crate) enum Command {
     /// Run an agent and report why it ended.

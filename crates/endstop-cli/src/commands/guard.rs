@@ -554,7 +554,7 @@ fn report(
         let calls = match (counts.finals, counts.refusals) {
             (0, 0) => String::new(),
             (finals, refusals) => {
-                format!("; after the end: {finals} told, {refusals} refused")
+                format!("; after the end: {finals} answered with the reason, {refusals} refused")
             }
         };
         let others = match counts.others {

@@ -239,7 +239,7 @@ fn demo_advice_is_for_other_runs() {
         let mut command = cli.command(["demo", name]);
         command.env("ENDSTOP_JOURNAL", cli.path("j.db"));
         let done = Started::new(command, "").finish().exits(status);
-        assert!(row(&done, "next").starts_with("(for a run of your own, because this is a demo) "));
+        assert!(row(&done, "next").starts_with("in a real run: "));
         assert!(!row(&done, "next").contains("--resume"), "{done:#?}");
     }
 }

@@ -110,7 +110,8 @@ impl Drop for Observed {
     }
 }
 
-/// Returns what can be done with a body of which the observer reads other bytes than those that pass.
+/// For a compressed body, of which the observer sees other bytes than the client: a decision can only pass, hold
+/// or abort.
 fn for_encoded(flow: &Flow) -> Flow {
     match flow {
         Flow::Pass => Flow::Pass,

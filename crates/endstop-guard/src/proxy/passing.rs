@@ -157,7 +157,7 @@ impl Passing {
         match frame.into_data() {
             Ok(chunk) => {
                 let flow = self.observed.bytes(&chunk);
-                // As almost always.
+                // The fast path: nothing is held.
                 let nothing_waits = self.held.is_empty() && self.output.is_empty();
                 let mut passes = None;
                 if matches!(flow, Flow::Pass) && nothing_waits && !chunk.is_empty() {

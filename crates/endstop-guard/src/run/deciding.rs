@@ -47,7 +47,7 @@ impl Gate {
         }
     }
 
-    /// Decides about a request. The error is its run, if it has to wait and `may_wait`.
+    /// Decides about a request. With `may_wait`, a request that must wait returns the run that it waits for, as the error.
     fn decide_now(
         &self,
         head: &RequestHead,

@@ -98,7 +98,7 @@ impl Shared {
         self.run.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes those who wait for a change, and the clock if it must not sleep on. The run must not be locked.
+    /// Notifies waiters, and the clock if its deadline moved closer or the run ended. The run must not be locked.
     pub(super) fn changed(&self) {
         let (ended, due) = {
             let run = self.lock();

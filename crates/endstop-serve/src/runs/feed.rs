@@ -108,7 +108,7 @@ impl Feed {
         }
     }
 
-    /// Wakes those who wait for a change, of the frames or of the run's state.
+    /// Notifies waiters of a change of the frames or of the run's state.
     pub(crate) fn notify(&self) {
         self.changed.send_replace(());
     }

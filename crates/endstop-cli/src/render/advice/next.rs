@@ -21,7 +21,7 @@ const QUOTA: &str = "check the plan and the billing of the provider's account";
 
 /// Advice about a run of `endstop demo`, which has no flags of its own.
 pub(crate) fn of_demo(next: &str) -> String {
-    format!("(for a run of your own, because this is a demo) {next}")
+    format!("in a real run: {next}")
 }
 
 /// Spells the flags in advice as settings of a profile of a standing proxy.

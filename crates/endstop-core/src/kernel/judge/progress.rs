@@ -103,7 +103,7 @@ impl Progress {
         let repeated: Vec<String> =
             self.snapshot().map_or_else(Vec::new, |last| last.calls.iter().map(call).collect());
         Some(format!(
-            "You are repeating yourself: {} gave the same result as before. Try something else, or say what is in the way.",
+            "You are repeating yourself: {} gave the same result as before. Try a different approach, or say what is blocking you.",
             repeated.join(", ")
         ))
     }
