@@ -41,11 +41,8 @@ pub(crate) fn described(name: &str, arguments: &str, dir: &Path) -> ToolCallUpda
 
 /// Returns the update for a call that has been answered.
 pub(crate) fn ended(id: ToolCallId, status: ToolStatus, content: String) -> ToolCallUpdate {
-    let status = match status {
-        ToolStatus::Ok => ToolCallStatus::Completed,
-        // The protocol has no word for a call that was denied, aborted or skipped; the text says it.
-        _ => ToolCallStatus::Failed,
-    };
+    // The protocol has no word for a call that was denied, aborted or skipped; the text says it.
+    let status = if status.is_error() { ToolCallStatus::Failed } else { ToolCallStatus::Completed };
     let content = vec![ToolCallContent::from(content)];
     let fields = ToolCallUpdateFields::new().status(status).content(content);
     ToolCallUpdate::new(id, fields)

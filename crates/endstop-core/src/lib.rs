@@ -67,6 +67,13 @@ pub use media::{Attachment, Document, Image, ImageTokens, MediaError};
 pub use message::{
     ArgumentsError, Message, MessageId, ModelTurn, Part, Role, ToolCall, ToolResult, ToolStatus,
 };
+/// Closed forms of enums that may grow, for Endstop's own crates. Not part of the interface.
+#[doc(hidden)]
+pub mod closed {
+    pub use crate::kernel::ClosedDelta as TurnDelta;
+    pub use crate::policy::ClosedVerdict as Verdict;
+}
+
 pub use policy::{
     BoxPolicy, ClonePolicy, PolicyEnd, PolicyError, StepCall, StepContext, StepOutput, StepResult,
     Stop, TerminationPolicy, Verdict,

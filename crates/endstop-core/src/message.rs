@@ -187,6 +187,7 @@ fn kind_of(v: &Value) -> &'static str {
 /// The final status of a tool call. Each call moves from pending to one of these, once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum ToolStatus {
     /// The tool ran and succeeded.
     Ok,

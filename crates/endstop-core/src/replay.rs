@@ -15,7 +15,7 @@
 //! assert!(replay.outcome().is_none());
 //! assert_eq!(replay.outstanding().len(), 1, "the call that was under way");
 //!
-//! let on = endstop_core::replay::go_on(spec, recorded, Default::default()).unwrap();
+//! let on = endstop_core::replay::resume(spec, recorded, Default::default()).unwrap();
 //! assert_eq!((on.kept, on.events.len()), (1, 2));
 //! let Step::Continue(run) = on.step else { panic!("nothing has ended it") };
 //! assert_eq!(run.phase().as_str(), "calling", "the call is made again");
@@ -190,7 +190,7 @@ fn note(waiting: &mut BTreeMap<EffectId, Effect>, effect: &Effect) {
 }
 
 /// A resumed run.
-pub struct GoesOn {
+pub struct Resumed {
     /// The run. It may have ended at once, for example because the booked cost of the lost call
     /// reaches a ceiling.
     pub step: Step,
@@ -205,7 +205,7 @@ pub struct GoesOn {
 /// The reason why a run cannot be resumed.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub enum CannotGoOn {
+pub enum CannotResume {
     /// The run ended as a success.
     Succeeded(Box<Outcome>),
     /// The run would end again at once, because the cause of its ending has not changed.
@@ -216,32 +216,32 @@ pub enum CannotGoOn {
     Broken,
 }
 
-impl fmt::Display for CannotGoOn {
+impl fmt::Display for CannotResume {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            CannotGoOn::Succeeded(outcome) => {
+            CannotResume::Succeeded(outcome) => {
                 write!(
                     f,
                     "the run already ended as {}; there is nothing to resume",
                     outcome.termination
                 )
             }
-            CannotGoOn::EndsAgain(outcome) => write!(
+            CannotResume::EndsAgain(outcome) => write!(
                 f,
                 "the resumed run would end again at once as {} ({}): {}; raise the limit or fix the cause",
                 outcome.termination, outcome.decided_by.decision, outcome.decided_by.evidence
             ),
-            CannotGoOn::Guest => f.write_str(
+            CannotResume::Guest => f.write_str(
                 "the run belonged to another program, and only that program can resume it",
             ),
-            CannotGoOn::Broken => f.write_str(
+            CannotResume::Broken => f.write_str(
                 "the recorded events cannot be replayed: the kernel panicked on one of them",
             ),
         }
     }
 }
 
-impl std::error::Error for CannotGoOn {}
+impl std::error::Error for CannotResume {}
 
 /// Resumes a run whose process died, or that did not end as a success.
 ///
@@ -262,27 +262,27 @@ impl std::error::Error for CannotGoOn {}
 /// The run was a success, or had ended and would end again at once as a failure; or it was the run
 /// of a guest. A run that ends at once as a success is not an error: the changed limits accept its
 /// answer.
-pub fn go_on(
+pub fn resume(
     spec: impl Fn() -> RunSpec,
     recorded: Vec<Event>,
     with: Resumption,
-) -> Result<GoesOn, CannotGoOn> {
+) -> Result<Resumed, CannotResume> {
     let original = spec();
     if original.guest.is_some() {
-        return Err(CannotGoOn::Guest);
+        return Err(CannotResume::Guest);
     }
     let end = recorded.len();
     let (mut first, decided, mut hand_over) = until_decided(original, &recorded);
     // A success cannot be resumed: the caller continues it with a new run instead.
     if let Some(outcome) = first.outcome.take_if(|outcome| outcome.is_success()) {
-        return Err(CannotGoOn::Succeeded(outcome));
+        return Err(CannotResume::Succeeded(outcome));
     }
     let not_shortened = first.outcome().is_some_and(|outcome| {
         let by = [Termination::ErrorPromptTooLong, Termination::ErrorCompactionFailed];
         by.contains(&outcome.termination)
     });
     let Some(decided) = decided else {
-        return resume(first, recorded, with);
+        return resume_undecided(first, recorded, with);
     };
     // Second pass: replay up to the decision, with a fresh policy, and change the limits there.
     let mut again = Replay::new(spec());
@@ -334,8 +334,8 @@ pub fn go_on(
     }
     match finish(again, events, kept, perform)? {
         // A change of the limits may accept the answer that was refused before.
-        GoesOn { step: Step::Ended(outcome), .. } if !outcome.is_success() => {
-            Err(CannotGoOn::EndsAgain(outcome))
+        Resumed { step: Step::Ended(outcome), .. } if !outcome.is_success() => {
+            Err(CannotResume::EndsAgain(outcome))
         }
         on => Ok(on),
     }
@@ -448,11 +448,11 @@ impl HandOverCost {
 }
 
 /// Resumes a run that has not ended: all recorded events stay valid.
-fn resume(
+fn resume_undecided(
     mut replay: Replay,
     mut events: Vec<Event>,
     with: Resumption,
-) -> Result<GoesOn, CannotGoOn> {
+) -> Result<Resumed, CannotResume> {
     let kept = events.len();
     let lost = replay.lost();
     let mut perform = replay.questions();
@@ -487,7 +487,7 @@ fn finish(
     events: Vec<Event>,
     kept: usize,
     mut perform: Vec<Effect>,
-) -> Result<GoesOn, CannotGoOn> {
+) -> Result<Resumed, CannotResume> {
     // Drop requests that were withdrawn or answered during the resumption itself.
     let waiting = &replay.waiting;
     perform.retain(|effect| match effect {
@@ -501,8 +501,8 @@ fn finish(
         _ => true,
     });
     match (replay.run, replay.outcome) {
-        (Some(run), _) => Ok(GoesOn { step: Step::Continue(run), events, kept, perform }),
-        (None, Some(outcome)) => Ok(GoesOn { step: Step::Ended(outcome), events, kept, perform }),
-        (None, None) => Err(CannotGoOn::Broken),
+        (Some(run), _) => Ok(Resumed { step: Step::Continue(run), events, kept, perform }),
+        (None, Some(outcome)) => Ok(Resumed { step: Step::Ended(outcome), events, kept, perform }),
+        (None, None) => Err(CannotResume::Broken),
     }
 }

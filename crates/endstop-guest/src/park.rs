@@ -234,7 +234,7 @@ impl RunState {
             endstop_park: VERSION,
             id: u64::from_le_bytes(id),
             at: self.at,
-            spec: self.spec.again(None),
+            spec: self.spec.clone_with(None),
             price,
             provider,
             model,
@@ -321,7 +321,7 @@ fn rebuild(parked: Parked, policy: Option<Box<dyn TerminationPolicy>>) -> Option
     let talks: Vec<Conversation> = (talks.into_iter().enumerate())
         .map(|(index, talk)| {
             let own = if index == 0 {
-                spec.again(policy.take())
+                spec.clone_with(policy.take())
             } else {
                 RunState::spec_beside(&spec, &talk.limits)
             };

@@ -174,7 +174,7 @@ impl RunState {
     pub fn new(mut spec: RunSpec, pricing: Pricing) -> RunState {
         // Of the effects only the messages for the model are read.
         spec.guest.get_or_insert_default().unobserved = true;
-        let copy = spec.again(None);
+        let copy = spec.clone_with(None);
         RunState::of(vec![Conversation::new(String::new(), spec, pricing)], copy)
     }
 

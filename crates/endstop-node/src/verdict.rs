@@ -1,7 +1,7 @@
 //! The decision of a policy about a step.
 
 use crate::errors::{Result, config, from_json, to_json};
-use endstop_core::{PolicyEnd, Stop, Termination, Verdict};
+use endstop_core::{PolicyEnd, Stop, Termination, Verdict, closed};
 use endstop_guest::choice::policy_end;
 use napi_derive::napi;
 
@@ -35,12 +35,12 @@ pub struct VerdictFields {
 
 impl VerdictFields {
     pub(crate) fn of(verdict: &Verdict) -> Result<VerdictFields> {
-        Ok(match verdict {
-            Verdict::Continue => VerdictFields::default(),
-            Verdict::Tell(message) => {
-                VerdictFields { message: Some(message.clone()), ..VerdictFields::default() }
+        Ok(match verdict.closed() {
+            closed::Verdict::Continue => VerdictFields::default(),
+            closed::Verdict::Tell(message) => {
+                VerdictFields { message: Some(message.to_owned()), ..VerdictFields::default() }
             }
-            Verdict::Stop(stop) => VerdictFields {
+            closed::Verdict::Stop(stop) => VerdictFields {
                 stops: true,
                 ends_as: Some(Termination::from(stop.ends_as).as_str().to_owned()),
                 answer: stop.answer.clone(),

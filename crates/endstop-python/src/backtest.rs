@@ -207,7 +207,7 @@ fn candidates(policies: &Value) -> Result<Vec<Candidate>, String> {
     let wrong = |problem: endstop_core::PolicyError| format!("invalid `policies`: {problem}");
     let list = match policies {
         Value::String(set) => match set.as_str() {
-            "default" => return Candidate::usual().map_err(wrong),
+            "default" => return Candidate::defaults().map_err(wrong),
             "reference" => return Candidate::reference().map_err(wrong),
             "grid" => return Candidate::grid().map_err(wrong),
             one => vec![Value::from(one)],

@@ -3,7 +3,7 @@
 use crate::errors::{Exception, error};
 use crate::json;
 use crate::members::{Enumeration, member};
-use endstop_core::{Stop, Termination};
+use endstop_core::{Stop, Termination, closed};
 use endstop_guest::choice::policy_end;
 use pyo3::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -103,10 +103,7 @@ impl Verdict {
     /// The message for the model, if the policy has one.
     #[getter]
     fn message(&self) -> Option<&str> {
-        match &self.0 {
-            endstop_core::Verdict::Tell(message) => Some(message),
-            _ => None,
-        }
+        self.0.message()
     }
 
     /// Reads what pickling wrote.
@@ -123,10 +120,10 @@ impl Verdict {
 
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, (String,))> {
         let py = slf.py();
-        let stored = match slf.get().0.clone() {
-            endstop_core::Verdict::Continue => Stored::Proceed,
-            endstop_core::Verdict::Tell(message) => Stored::Tell(message),
-            endstop_core::Verdict::Stop(stop) => Stored::Stop(stop),
+        let stored = match slf.get().0.closed() {
+            closed::Verdict::Continue => Stored::Proceed,
+            closed::Verdict::Tell(message) => Stored::Tell(message.to_owned()),
+            closed::Verdict::Stop(stop) => Stored::Stop(stop.clone()),
         };
         let make = py.get_type::<Verdict>().getattr("_from_json")?;
         Ok((make, (json::to_json(py, &stored)?,)))
@@ -137,10 +134,10 @@ impl Verdict {
     }
 
     fn __repr__(&self) -> String {
-        match &self.0 {
-            endstop_core::Verdict::Continue => "Verdict.proceed()".to_owned(),
-            endstop_core::Verdict::Tell(message) => format!("Verdict.tell({message:?})"),
-            endstop_core::Verdict::Stop(stop) => {
+        match self.0.closed() {
+            closed::Verdict::Continue => "Verdict.proceed()".to_owned(),
+            closed::Verdict::Tell(message) => format!("Verdict.tell({message:?})"),
+            closed::Verdict::Stop(stop) => {
                 let end = Termination::from(stop.ends_as);
                 format!(
                     "Verdict.stop({:?}, ends_as={end}, evidence={:?})",

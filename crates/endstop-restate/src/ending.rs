@@ -2,7 +2,7 @@
 //! built. The kernel decides them from the events that are stored.
 
 use crate::step::{Past, Step, StepEnd, StoredRecord};
-use endstop::core::replay::{close, go_on};
+use endstop::core::replay::{self, close};
 use endstop::core::{Event, EventKind, Resumption, Run, RunSpec, Step as RunStep};
 use endstop::journal::{Record, RunHeader};
 use endstop::{Message, MessageId, Outcome, Role};
@@ -56,13 +56,13 @@ fn from_events(past: &Past, id: &str, cause: &Cause) -> Option<Ended> {
     let recorded = past.recorded().ok().filter(|recorded| !recorded.events.is_empty())?;
     // A policy of code cannot be rebuilt here. It could only have ended the run earlier.
     let spec = || {
-        let spec = recorded.spec(None).unwrap_or_else(|_| recorded.header.spec.again(None));
+        let spec = recorded.spec(None).unwrap_or_else(|_| recorded.header.spec.clone_with(None));
         RunSpec { run_id: Some(id.to_owned()), ..spec }
     };
     if let Some((events, outcome)) = close(spec(), &recorded.events) {
         return Some(Ended { header: None, events, outcome });
     }
-    let on = go_on(spec, recorded.events.clone(), Resumption::default()).ok()?;
+    let on = replay::resume(spec, recorded.events.clone(), Resumption::default()).ok()?;
     let at = on.events.last()?.at;
     let mut events = on.events.get(on.kept..)?.to_vec();
     let outcome = match on.step {

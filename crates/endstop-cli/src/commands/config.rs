@@ -125,7 +125,7 @@ fn rows(settings: &Settings) -> Vec<Row> {
     }
     let policy = settings.policy.as_ref().map(|policy| policy.name().to_owned());
     row("policy", json!(policy));
-    let watches = settings.watches.clone().unwrap_or_else(Watch::usual);
+    let watches = settings.watches.clone().unwrap_or_else(Watch::defaults);
     row("watch", json!(watches.iter().map(Watch::to_string).collect::<Vec<_>>()));
     if let Some(calibrated) = &settings.calibrated {
         row("calibrated", json!(calibrated));

@@ -281,7 +281,7 @@ impl Settings {
         for word in args.watches.iter().filter(|word| *word != "off") {
             let watch = Watch::parse(word)
                 .map_err(|problem| Failure::usage(format!("--watch {word}: {problem}")))?;
-            let watches = self.watches.get_or_insert_with(Watch::usual);
+            let watches = self.watches.get_or_insert_with(Watch::defaults);
             // The flag overrides an entry of the same rule from the defaults or a file.
             watches.retain(|other| other.rule.name() != watch.rule.name());
             watches.push(watch);

@@ -135,7 +135,7 @@ pub(crate) fn ends_after(run: &RecordedRun, setting: &Setting) -> Option<u32> {
     let spec = RunSpec {
         limits: setting.limits.clone(),
         watches: setting.watches.clone(),
-        ..run.header.spec.again(policy)
+        ..run.header.spec.clone_with(policy)
     };
     let events: Vec<Event> = run.events.iter().map(under_those).collect();
     replay_events(spec, &events).map(|outcome| outcome.turns)
@@ -166,7 +166,7 @@ fn trajectory(run: &RecordedRun) -> traj::Trajectory<'static> {
     });
     made.notes.extend(run.damage.iter().map(|what| format!("damaged: {what}")));
     // Without the policy's code its turns can still be listed.
-    let spec = run.spec(None).unwrap_or_else(|_| header.spec.again(None));
+    let spec = run.spec(None).unwrap_or_else(|_| header.spec.clone_with(None));
     let mut replay = Replay::new(spec);
     let mut priced = false;
     let mut spent = 0.0;

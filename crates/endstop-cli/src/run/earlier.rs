@@ -28,7 +28,7 @@ impl Earlier {
             shorten(recorded.task(), 100)
         );
         // A custom policy cannot be rebuilt here. The replay without it only affects this display.
-        let spec = recorded.spec(None).unwrap_or_else(|_| recorded.header.spec.again(None));
+        let spec = recorded.spec(None).unwrap_or_else(|_| recorded.header.spec.clone_with(None));
         // The recorded events hold inputs only. The kernel is replayed on them to learn which tool
         // call each id belongs to.
         let mut replay = Replay::new(spec);

@@ -10,7 +10,7 @@
 //! text waits is left out.
 
 use super::line::{Line, Lines};
-use endstop::core::{RunEvent, TurnDelta};
+use endstop::core::{RunEvent, TurnDelta, closed};
 use endstop::event::AgentEvent;
 use endstop::wire::redact::{KnownKeys, TextRedactor};
 
@@ -40,18 +40,19 @@ impl StreamedText {
                 }
                 delta => {
                     out.extend(self.started());
-                    match delta {
-                        TurnDelta::Text(text) => {
-                            *text = self.text.push(text);
+                    match delta.closed() {
+                        closed::TurnDelta::Text(text) => {
+                            let text = self.text.push(text);
                             if text.is_empty() {
                                 return out;
                             }
+                            *delta = TurnDelta::Text(text);
                         }
-                        TurnDelta::ToolArguments(chars) => {
-                            self.started = Some(*chars);
+                        closed::TurnDelta::ToolArguments(chars) => {
+                            self.started = Some(chars);
                             return out;
                         }
-                        TurnDelta::Reasoning(_) => {}
+                        closed::TurnDelta::Reasoning(_) => {}
                     }
                 }
             },

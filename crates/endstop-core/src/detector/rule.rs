@@ -33,6 +33,7 @@ pub(super) const MARKS: [char; 9] = ['(', ')', '[', ']', ',', '=', '{', '}', '"'
 /// `times` counts steps in a row, including the current one. A *step* is a turn with the results of
 /// its tools; its *calls* are their names and arguments, in order.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Rule {
     /// The same calls `times` times in a row.
     RepeatCall {
@@ -447,6 +448,31 @@ impl Rule {
             Rule::Reward { .. } => true,
             Rule::Any(rules) => rules.iter().any(Rule::needs_reward),
             _ => false,
+        }
+    }
+
+    /// `true` if the rule contains text that its author chose. A nudge quotes the rule that fired, so
+    /// this text would reach the model as instructions.
+    pub fn has_chosen_text(&self) -> bool {
+        // Each rule is listed, because one that is forgotten would let a file instruct the model.
+        match self {
+            Rule::TextMention(_) | Rule::ToolCalled { .. } => true,
+            Rule::Any(rules) => rules.iter().any(Rule::has_chosen_text),
+            Rule::RepeatCall { .. }
+            | Rule::RepeatCallRes { .. }
+            | Rule::TotalRepeat { .. }
+            | Rule::Cycle { .. }
+            | Rule::Alternate { .. }
+            | Rule::SameError { .. }
+            | Rule::AnyError { .. }
+            | Rule::SameText { .. }
+            | Rule::NoNew { .. }
+            | Rule::Monologue { .. }
+            | Rule::MaxSteps { .. }
+            | Rule::Cost { .. }
+            | Rule::Reward { .. }
+            | Rule::Chanting { .. }
+            | Rule::Stuck(_) => false,
         }
     }
 }

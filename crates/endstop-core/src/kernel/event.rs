@@ -297,6 +297,7 @@ pub struct Resumption {
 /// timeout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum TurnDelta {
     /// Visible text.
     Text(String),
@@ -307,7 +308,35 @@ pub enum TurnDelta {
     ToolArguments(u64),
 }
 
+/// [`TurnDelta`] for Endstop's own crates, which are released together: they match all variants, so that
+/// a new one does not compile until each of them handles it. Not part of the interface.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub enum ClosedDelta<'a> {
+    Text(&'a str),
+    Reasoning(u64),
+    ToolArguments(u64),
+}
+
 impl TurnDelta {
+    /// Returns the variant as a closed enum.
+    #[doc(hidden)]
+    pub fn closed(&self) -> ClosedDelta<'_> {
+        match self {
+            TurnDelta::Text(text) => ClosedDelta::Text(text),
+            TurnDelta::Reasoning(chars) => ClosedDelta::Reasoning(*chars),
+            TurnDelta::ToolArguments(chars) => ClosedDelta::ToolArguments(*chars),
+        }
+    }
+
+    /// Number of characters of text, reasoning or arguments.
+    pub fn chars(&self) -> u64 {
+        match self {
+            TurnDelta::Text(text) => text.chars().count() as u64,
+            TurnDelta::Reasoning(chars) | TurnDelta::ToolArguments(chars) => *chars,
+        }
+    }
+
     /// `true` if the delta has no content.
     pub fn is_empty(&self) -> bool {
         match self {

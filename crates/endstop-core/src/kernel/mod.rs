@@ -112,8 +112,8 @@ pub use effect::{
     ConsultPoint, ConversationSize, Effect, EffectId, InjectionReason, RunEvent, ToolStart,
 };
 pub use event::{
-    BudgetAccount, ChangedResult, Compaction, Event, EventKind, HookDecision, Resumption,
-    ToolReport, TurnDelta,
+    BudgetAccount, ChangedResult, ClosedDelta, Compaction, Event, EventKind, HookDecision,
+    Resumption, ToolReport, TurnDelta,
 };
 pub use outcome::decided_by::{DecidedBy, Decision, Layer};
 pub use outcome::ending::NestedEnding;

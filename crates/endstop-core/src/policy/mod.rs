@@ -44,6 +44,6 @@ pub use final_pattern::FinalPattern;
 pub use policy_box::BoxPolicy;
 pub use reward_threshold::RewardThreshold;
 pub use verdict::{
-    ClonePolicy, PolicyEnd, StepCall, StepContext, StepOutput, StepResult, Stop, TerminationPolicy,
-    Verdict,
+    ClonePolicy, ClosedVerdict, PolicyEnd, StepCall, StepContext, StepOutput, StepResult, Stop,
+    TerminationPolicy, Verdict,
 };

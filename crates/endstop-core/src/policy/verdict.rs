@@ -175,6 +175,7 @@ impl Stop {
 
 /// The decision of a policy about one step.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Verdict {
     /// Continue the run.
     Continue,
@@ -184,7 +185,32 @@ pub enum Verdict {
     Stop(Stop),
 }
 
+/// [`Verdict`] for Endstop's own crates, which are released together: they match all variants, so that a
+/// new one does not compile until each of them handles it. Not part of the interface.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub enum ClosedVerdict<'a> {
+    Continue,
+    Tell(&'a str),
+    Stop(&'a Stop),
+}
+
 impl Verdict {
+    /// Returns the variant as a closed enum.
+    #[doc(hidden)]
+    pub fn closed(&self) -> ClosedVerdict<'_> {
+        match self {
+            Verdict::Continue => ClosedVerdict::Continue,
+            Verdict::Tell(message) => ClosedVerdict::Tell(message),
+            Verdict::Stop(stop) => ClosedVerdict::Stop(stop),
+        }
+    }
+
+    /// Returns the message for the model if the verdict has one.
+    pub fn message(&self) -> Option<&str> {
+        if let Verdict::Tell(message) = self { Some(message) } else { None }
+    }
+
     /// Returns the stop if the verdict is one.
     pub fn stop(&self) -> Option<&Stop> {
         if let Verdict::Stop(stop) = self { Some(stop) } else { None }

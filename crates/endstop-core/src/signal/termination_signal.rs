@@ -9,6 +9,7 @@ use std::fmt;
 /// The reason why the model stopped, the same for all providers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum SignalReason {
     /// The model finished.
     NaturalCompletion,
@@ -32,7 +33,7 @@ pub enum SignalReason {
 
 impl SignalReason {
     /// All reasons, in the order of the documentation.
-    pub const ALL: [SignalReason; 9] = [
+    pub const ALL: &[SignalReason] = &[
         SignalReason::NaturalCompletion,
         SignalReason::TokenLimitReached,
         SignalReason::ContentFiltered,
@@ -88,7 +89,8 @@ impl fmt::Display for SignalReason {
     }
 }
 
-/// The confidence that the reason was read correctly.
+/// The confidence that the reason was read correctly. The three levels are complete: a reader may match
+/// all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Confidence {

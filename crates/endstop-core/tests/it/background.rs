@@ -1,7 +1,7 @@
 //! Background calls: their answers, their results, and how a run ends while they are open.
 
 use crate::hand::{Hand, calls, results, spec, stop};
-use endstop_core::replay::go_on;
+use endstop_core::replay;
 use endstop_core::*;
 use std::sync::Arc;
 use std::time::Duration;
@@ -238,7 +238,7 @@ fn dead_process_leaves_work_as_lost() {
         Event::new(Duration::ZERO, EventKind::TurnEnded { call, turn: Box::new(turn) })
     };
     events.push(turn(calls(&["build"]), call));
-    let on = go_on(background, events.clone(), Resumption::default()).unwrap();
+    let on = replay::resume(background, events.clone(), Resumption::default()).unwrap();
     let Some(EventKind::Resumed(with)) = on.events.last().map(|event| event.kind.clone()) else {
         panic!("no resumption")
     };
@@ -255,7 +255,7 @@ fn dead_process_leaves_work_as_lost() {
     assert!(next.is_some());
     let second = EffectId(tool.0 + 1);
     events.push(turn(stop("It builds."), second));
-    let on = go_on(background, events, Resumption::default()).unwrap();
+    let on = replay::resume(background, events, Resumption::default()).unwrap();
     let Step::Continue(run) = on.step else { panic!("the run ended") };
     assert_eq!(run.phase(), RunPhase::Calling);
     assert!(last(run.messages()).contains("may have done"));

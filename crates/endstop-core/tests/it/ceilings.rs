@@ -268,7 +268,7 @@ fn refused_shared_budget_names_the_rest() {
         (NanoUsd(5), Some(10_000), Termination::ErrorMaxBudgetUsd),
         (NanoUsd::from_usd(1.0), Some(99), Termination::ErrorMaxTokens),
     ] {
-        let mut hand = Hand::start(spec.again(None), Some(price()));
+        let mut hand = Hand::start(spec.clone_with(None), Some(price()));
         let (id, ..) = reserve(&hand);
         hand.feed(EventKind::Reserved { id, granted, granted_tokens, refused_by: None });
         assert_eq!(hand.ended(), expected);
@@ -280,7 +280,7 @@ fn refused_shared_budget_names_the_rest() {
 #[test]
 fn refusal_names_other_reservations_and_shared_ceiling() {
     let spec = RunSpec { shared_budget: true, output_cap: Some(1000), ..spec() };
-    let mut hand = Hand::start(spec.again(None), Some(price()));
+    let mut hand = Hand::start(spec.clone_with(None), Some(price()));
     let (id, [_, least], _) = reserve(&hand);
     let (ceiling, left) = (NanoUsd::from_usd(1.0), NanoUsd::from_usd(0.0001));
     let reserved = NanoUsd::from_usd(0.35);
@@ -306,7 +306,7 @@ fn refusal_names_other_reservations_and_shared_ceiling() {
     assert!(fits.shared_budget.is_some_and(|fits| fits >= enough && fits.0 - enough.0 < 1_000));
     assert_eq!((fits.max_budget, fits.shared_tokens), (None, None));
 
-    let mut hand = Hand::start(spec.again(None), None);
+    let mut hand = Hand::start(spec.clone_with(None), None);
     let (_, _, [_, least]) = reserve(&hand);
     let account = BudgetAccount { ceiling_tokens: Some(5_000), ..BudgetAccount::default() };
     let account = BudgetAccount { reserved_tokens: 4_000, ..account };
@@ -317,7 +317,7 @@ fn refusal_names_other_reservations_and_shared_ceiling() {
     assert!(evidence.ends_with(expected), "{evidence}");
     assert_eq!(outcome.would_fit.unwrap().shared_tokens, Some(4_900 + least));
     // Without other reservations nothing is said of them.
-    let mut hand = Hand::start(spec.again(None), None);
+    let mut hand = Hand::start(spec.clone_with(None), None);
     reserve(&hand);
     let account = BudgetAccount { ceiling_tokens: Some(50), ..BudgetAccount::default() };
     hand.feed(refused(NanoUsd::ZERO, Some(50), account));

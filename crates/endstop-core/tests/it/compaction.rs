@@ -136,7 +136,7 @@ fn branch_keeps_task_of_its_run() {
         Some(BranchPoint { run: "k3v9".into(), turn: 1, ..BranchPoint::default() }.into());
     let first = spec.messages[0].clone();
     let task_lost = |kept: Vec<Message>| {
-        let mut hand = Hand::start(spec.again(None), None);
+        let mut hand = Hand::start(spec.clone_with(None), None);
         answer(&mut hand, Compaction::done("lies", kept));
         hand.effects.iter().any(|effect| {
             matches!(effect, Effect::Emit(RunEvent::CompactionFailed { why, .. }) if why.starts_with("task_lost"))
@@ -263,7 +263,7 @@ fn resumed_run_retries_failed_compaction() {
     let ended = replay.outcome().unwrap().termination;
     assert_eq!(ended, Termination::ErrorPromptTooLong);
 
-    let on = replay::go_on(spec, events, Resumption::default()).unwrap();
+    let on = replay::resume(spec, events, Resumption::default()).unwrap();
     let Step::Continue(run) = on.step else { panic!("the run continues") };
     assert_eq!((run.phase().as_str(), compact(&on.perform)), ("compacting", Some(id)));
     let result = Compaction::done("drop", vec![task()]);

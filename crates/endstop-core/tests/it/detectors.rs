@@ -122,6 +122,7 @@ fn holds(rule: &Rule, run: &[Made], t: usize) -> bool {
         }
         Rule::Any(rules) => rules.iter().any(|rule| holds(rule, run, t)),
         Rule::Cost { .. } | Rule::Chanting { .. } | Rule::Stuck(_) => false,
+        other => panic!("no condition for {other:?}"),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Fallback models: when a run switches, what the next model gets, and how each is priced.
 
 use crate::hand::{Hand, calls, spec, stop};
-use endstop_core::replay::go_on;
+use endstop_core::replay;
 use endstop_core::*;
 use serde_json::json;
 use std::time::Duration;
@@ -251,14 +251,14 @@ fn interrupted_run_stays_with_fallback() {
     let second = FallbackModel { price: Some(price(7)), ..model("second") };
     let spec = || with(vec![second.clone(), model("third")]);
     let resumption = Resumption { price: Some(price(2)), ..Resumption::default() };
-    let on = go_on(spec, until_switch(), resumption).unwrap();
+    let on = replay::resume(spec, until_switch(), resumption).unwrap();
     let Step::Continue(run) = on.step else { panic!("it ended") };
     assert_eq!((run.fallback(), run.price()), (1, Some(price(7))));
     assert!(on.perform.iter().any(|effect| matches!(effect, Effect::CallModel { .. })));
     // With other fallbacks it begins with its own model again, at the new price.
     let fallbacks = Some(vec![model("fourth")]);
     let resumption = Resumption { price: Some(price(2)), fallbacks, ..Resumption::default() };
-    let on = go_on(spec, until_switch(), resumption).unwrap();
+    let on = replay::resume(spec, until_switch(), resumption).unwrap();
     let Step::Continue(run) = on.step else { panic!("it ended") };
     assert_eq!((run.fallback(), run.price()), (0, Some(price(2))));
 }
@@ -279,7 +279,7 @@ fn ended_run_resumes_with_own_model() {
     }
     let ended = replay.outcome().map(|outcome| outcome.termination);
     assert_eq!(ended, Some(Termination::ErrorProviderRejected));
-    let on = go_on(spec, events, Resumption::default()).unwrap();
+    let on = replay::resume(spec, events, Resumption::default()).unwrap();
     let Step::Continue(run) = on.step else { panic!("it ended") };
     assert_eq!((run.fallback(), run.phase()), (1, RunPhase::Backoff), "until the next call");
     let mut effects = Vec::new();

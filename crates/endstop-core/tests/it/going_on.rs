@@ -3,7 +3,7 @@
 
 use crate::kernel_laws::silence_scripted_panics;
 use crate::world::{self, Rng, all_of, play, play_on};
-use endstop_core::replay::{CannotGoOn, GoesOn, go_on};
+use endstop_core::replay::{self, CannotResume, Resumed};
 use endstop_core::*;
 use std::time::Duration;
 
@@ -72,7 +72,7 @@ fn resumed_run_keeps_kernel_laws() {
     }
 }
 
-fn running(on: &GoesOn) -> &Run {
+fn running(on: &Resumed) -> &Run {
     match &on.step {
         Step::Continue(run) => run,
         Step::Ended(outcome) => panic!("it ended as {}", outcome.termination),
@@ -110,7 +110,7 @@ fn completed_calls_survive_resume() {
         };
         let (messages, spent, calls) =
             (run.messages().to_vec(), run.spent(), before.outstanding().len());
-        let on = go_on(spec(seed), events[..died].to_vec(), Resumption::default())
+        let on = replay::resume(spec(seed), events[..died].to_vec(), Resumption::default())
             .unwrap_or_else(|problem| panic!("world {seed}: {problem}"));
         assert_eq!(on.kept, died);
         assert_eq!(on.events[..died], events[..died]);
@@ -147,7 +147,7 @@ fn ended_run_resumes_after_raised_limit() {
             ..Limits::default()
         };
         let with = Resumption { limits: Some(limits), ..Resumption::default() };
-        match go_on(spec(seed), played.events.clone(), with) {
+        match replay::resume(spec(seed), played.events.clone(), with) {
             Ok(on) => {
                 went_on += 1;
                 let run = running(&on);
@@ -157,16 +157,16 @@ fn ended_run_resumes_after_raised_limit() {
                     let open = run.state().pending_calls.contains(id);
                     assert!(known || open, "world {seed}: {id} ({status:?}) is forgotten");
                 }
-                let ended = world::go_on_and_play(seed, on)
+                let ended = world::resume_and_play(seed, on)
                     .unwrap_or_else(|law| panic!("world {seed}: {law}"));
                 let replayed = world::replay(seed, &ended.events).unwrap();
                 assert_eq!(all_of(&replayed), all_of(&ended.outcome), "world {seed}");
             }
-            Err(CannotGoOn::Succeeded(outcome)) => {
+            Err(CannotResume::Succeeded(outcome)) => {
                 successes += 1;
                 assert!(outcome.is_success() && played.outcome.is_success());
             }
-            Err(CannotGoOn::EndsAgain(outcome)) => {
+            Err(CannotResume::EndsAgain(outcome)) => {
                 again += 1;
                 let category = played.outcome.category();
                 assert!(
@@ -216,7 +216,7 @@ fn failed_call_is_repeated_and_booked() {
     }
     assert_eq!(ended.outcome().unwrap().termination, Termination::ErrorProviderAuth);
 
-    let on = go_on(spec, events, Resumption::default()).unwrap();
+    let on = replay::resume(spec, events, Resumption::default()).unwrap();
     assert_eq!(on.kept, 1);
     assert_eq!(running(&on).spent(), ended.outcome().unwrap().cost, "no more than it was billed");
     assert_eq!(running(&on).phase().as_str(), "backoff");
@@ -246,15 +246,16 @@ fn lower_limit_stops_repeated_call() {
         Resumption { limits: Some(limits), ..Resumption::default() }
     };
     // The process died during the call.
-    let on = go_on(spec, vec![start.clone()], under(1)).unwrap();
+    let on = replay::resume(spec, vec![start.clone()], under(1)).unwrap();
     assert_eq!(running(&on).phase().as_str(), "calling");
-    let Step::Ended(outcome) = go_on(spec, vec![start.clone()], under(0)).unwrap().step else {
+    let Step::Ended(outcome) = replay::resume(spec, vec![start.clone()], under(0)).unwrap().step
+    else {
         panic!("the call is repeated without a turn left")
     };
     assert_eq!(outcome.termination, Termination::ErrorMaxTurns);
     // The call had failed, and ended the run.
     let events = vec![start, failed];
-    assert!(go_on(spec, events.clone(), under(1)).is_ok());
-    let refused = go_on(spec, events, under(0));
-    assert!(matches!(refused, Err(CannotGoOn::EndsAgain(_))), "{:?}", refused.err());
+    assert!(replay::resume(spec, events.clone(), under(1)).is_ok());
+    let refused = replay::resume(spec, events, under(0));
+    assert!(matches!(refused, Err(CannotResume::EndsAgain(_))), "{:?}", refused.err());
 }

@@ -354,12 +354,12 @@ impl Client {
             3 if self.rng.chance(10) && room > 9 => TurnDelta::Text("[submit]".to_owned()),
             _ => TurnDelta::Text(long.chars().take(room as usize).collect()),
         };
-        flight.streamed += match &delta {
-            TurnDelta::Text(text) => {
+        flight.streamed += match delta.closed() {
+            closed::TurnDelta::Text(text) => {
                 flight.text.push_str(text);
                 text.len() as u64
             }
-            TurnDelta::Reasoning(chars) | TurnDelta::ToolArguments(chars) => *chars,
+            closed::TurnDelta::Reasoning(chars) | closed::TurnDelta::ToolArguments(chars) => chars,
         };
         let (id, streamed, left) = (flight.id, flight.streamed, flight.left);
         let price = flight.price;

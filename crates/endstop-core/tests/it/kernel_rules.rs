@@ -9,7 +9,7 @@ use std::time::Duration;
 
 #[test]
 fn each_signal_maps_to_its_termination() {
-    for reason in SignalReason::ALL {
+    for reason in SignalReason::ALL.iter().copied() {
         let mut hand = Hand::start(
             RunSpec { limits: Limits { max_retries: Some(0), ..Limits::default() }, ..spec() },
             None,

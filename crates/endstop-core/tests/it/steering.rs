@@ -1,7 +1,7 @@
 //! Messages and changes of limits while a run works.
 
 use crate::hand::{Hand, calls, spec, stop};
-use endstop_core::replay::go_on;
+use endstop_core::replay;
 use endstop_core::*;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -262,7 +262,7 @@ fn resumed_run_keeps_message_and_limits() {
         Event::new(ms(2), said("Use the mirror.")),
     ];
     // The process died during the call: the repeated one contains the message.
-    let on = go_on(spec, recorded.clone(), Resumption::default()).unwrap();
+    let on = replay::resume(spec, recorded.clone(), Resumption::default()).unwrap();
     let Step::Continue(run) = on.step else { panic!("it ended") };
     assert_eq!(shown(run.messages()).last().unwrap(), "User Use the mirror.");
     assert_eq!(run.limits().max_turns, Some(80));
@@ -276,7 +276,8 @@ fn resumed_run_keeps_message_and_limits() {
     }
     let texts = shown(&replay.into_outcome().unwrap().messages);
     assert_eq!(texts.last().unwrap(), "User Too late?");
-    let on = go_on(spec, ended, Resumption { lost: vec![call], ..Resumption::default() }).unwrap();
+    let on = replay::resume(spec, ended, Resumption { lost: vec![call], ..Resumption::default() })
+        .unwrap();
     let Step::Continue(run) = on.step else { panic!("it ended") };
     let texts = shown(run.messages());
     assert!(texts.contains(&"User Use the mirror.".to_owned()), "{texts:?}");
@@ -288,10 +289,11 @@ fn resumption_outranks_limit_that_ended() {
     let mut recorded =
         vec![Event::new(ms(0), EventKind::Start { seed: 1, price: None, wall_ms: None })];
     recorded.push(Event::new(ms(900), changed("timeout", json!("500ms"))));
-    let again = go_on(spec, recorded.clone(), Resumption::default());
+    let again = replay::resume(spec, recorded.clone(), Resumption::default());
     assert!(again.is_err(), "the limit still applies");
     let limits = Some(Limits::default());
-    let on = go_on(spec, recorded, Resumption { limits, ..Resumption::default() }).unwrap();
+    let on =
+        replay::resume(spec, recorded, Resumption { limits, ..Resumption::default() }).unwrap();
     assert!(matches!(on.step, Step::Continue(_)));
 }
 

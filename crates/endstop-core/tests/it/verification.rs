@@ -4,7 +4,7 @@
 use crate::hand::{Hand, calls, spec, stop};
 use crate::kernel_laws::silence_scripted_panics;
 use crate::world::{all_of, play_on, replay};
-use endstop_core::replay::go_on;
+use endstop_core::replay;
 use endstop_core::*;
 use serde_json::json;
 use std::time::Duration;
@@ -163,7 +163,7 @@ fn long_output_loses_its_middle() {
 fn more_rounds_resume_unverified_run() {
     let mut run = verified_spec(Some(1));
     run.run_id = Some("r".to_owned());
-    let again = move || run.again(None);
+    let again = move || run.clone_with(None);
     let mut hand = Hand::start(again(), None);
     let mut events =
         vec![Event::new(Duration::ZERO, EventKind::Start { seed: 7, price: None, wall_ms: None })];
@@ -179,12 +179,12 @@ fn more_rounds_resume_unverified_run() {
 
     let limits = Limits { verify_rounds: Some(2), ..again().limits };
     let with = Resumption { limits: Some(limits), ..Resumption::default() };
-    let on = go_on(&again, events.clone(), with).unwrap();
+    let on = replay::resume(&again, events.clone(), with).unwrap();
     let Step::Continue(run) = on.step else { panic!("it ended again") };
     assert_eq!(run.phase().as_str(), "calling");
     assert!(run.messages().last().unwrap().plain_text().contains("round 1 of 2"));
     // Under the same limit it would end again at once.
-    assert!(go_on(&again, events, Resumption::default()).is_err());
+    assert!(replay::resume(&again, events, Resumption::default()).is_err());
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use crate::hand::{Hand, calls, said, spec, stop};
 use crate::kernel_laws::silence_scripted_panics;
 use crate::world::{all_of, play, replay};
-use endstop_core::replay::{CannotGoOn, close, go_on};
+use endstop_core::replay::{self, CannotResume, close};
 use endstop_core::*;
 use std::time::Duration;
 
@@ -225,26 +225,26 @@ fn resumed_run_remembers_hand_over_cost() {
 
     let more = || Limits { max_turns: Some(3), ..one_turn().limits };
     let with = || Resumption { limits: Some(more()), ..Resumption::default() };
-    let on = go_on(one_turn, whole.clone(), with()).unwrap();
+    let on = replay::resume(one_turn, whole.clone(), with()).unwrap();
     let Step::Continue(run) = on.step else { panic!("it ended again") };
     assert_eq!((run.phase().as_str(), run.turns()), ("calling", 1));
     assert_eq!(run.spent(), NanoUsd(2_000_000), "both calls");
     assert!(run.messages().iter().all(|message| !message.plain_text().contains("hand-over")));
     assert_eq!(on.kept, before - 1);
     // Under the same limit only another hand-over would follow.
-    let again = go_on(one_turn, whole, Resumption::default());
-    assert!(matches!(again, Err(CannotGoOn::EndsAgain(_))));
+    let again = replay::resume(one_turn, whole, Resumption::default());
+    assert!(matches!(again, Err(CannotResume::EndsAgain(_))));
 
     // The process died during the hand-over: the run is closed as it was decided.
     let (added, outcome) = close(one_turn(), &dead).unwrap();
     assert_eq!((outcome.termination, &outcome.hand_over), (Termination::ErrorMaxTurns, &None));
     assert!(outcome.usage.estimated);
     let spent = outcome.usage.clone();
-    let on = go_on(one_turn, dead.clone(), with()).unwrap();
+    let on = replay::resume(one_turn, dead.clone(), with()).unwrap();
     let Step::Continue(run) = on.step else { panic!("it ended again") };
     assert_eq!(*run.usage(), spent, "the lost call is charged");
     dead.extend(added);
-    assert!(go_on(one_turn, dead, with()).is_ok());
+    assert!(replay::resume(one_turn, dead, with()).is_ok());
 }
 
 #[test]
@@ -294,7 +294,7 @@ fn random_hand_overs_stay_within_ceilings() {
             ..spec().limits
         };
         let with = Resumption { limits: Some(limits), ..Resumption::default() };
-        if let Ok(gone_on) = go_on(spec, played.events, with)
+        if let Ok(gone_on) = replay::resume(spec, played.events, with)
             && let Step::Continue(run) = gone_on.step
         {
             // Not the upper bound: a response that came after the old deadline was discarded and is

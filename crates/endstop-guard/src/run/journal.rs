@@ -170,7 +170,7 @@ impl RunRecord {
             id: id.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started_ms,
-            spec: spec().again(None),
+            spec: spec().clone_with(None),
             policy: settings.policy.clone(),
             settings: settings.settings.clone(),
             keys: self.keys.clone(),

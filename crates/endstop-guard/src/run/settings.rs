@@ -136,7 +136,7 @@ impl Default for Settings {
         Settings {
             limits: Limits::none(),
             policy: None,
-            watches: Watch::usual(),
+            watches: Watch::defaults(),
             on_limit: OnLimit::default(),
             other: None,
             cap_output: false,

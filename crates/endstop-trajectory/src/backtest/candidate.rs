@@ -141,7 +141,7 @@ impl Candidate {
     ///
     /// # Errors
     /// None in practice; the candidates are parsed like any others.
-    pub fn usual() -> Result<Vec<Candidate>, PolicyError> {
+    pub fn defaults() -> Result<Vec<Candidate>, PolicyError> {
         let stuck = |repeats: u32| json!({"stuck": {"repeats": repeats, "same_errors": repeats + 2, "stale": repeats + 1}});
         let times = |rule: &str, times: u32| json!({rule: {"times": times}});
         let mut list = vec![

@@ -50,7 +50,7 @@ impl AgentBuilder {
                 provider,
                 fallbacks: Vec::new(),
                 policy: None,
-                watches: Watch::usual(),
+                watches: Watch::defaults(),
                 system: None,
                 limits: Limits::default(),
                 tools: ToolSet::default(),
@@ -184,7 +184,7 @@ impl AgentBuilder {
         self
     }
 
-    /// Replaces the default rules ([`Watch::usual`]) that monitor each run, with the action of
+    /// Replaces the default rules ([`Watch::defaults`]) that monitor each run, with the action of
     /// each.
     ///
     /// ```

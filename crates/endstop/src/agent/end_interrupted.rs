@@ -7,7 +7,7 @@
 
 use super::recorder::Recorder;
 use crate::journal::{Journal, JournalError, JournalErrorKind, RecordedRun};
-use endstop_core::replay::{close, go_on};
+use endstop_core::replay::{self, close};
 use endstop_core::{Event, EventKind, Outcome, Replay, Resumption, RunSpec, Step};
 use endstop_wire::redact::KnownKeys;
 
@@ -68,7 +68,7 @@ pub fn end_interrupted(
 /// Returns the settings of the run. Without the code of its policy it is replayed without one,
 /// because a policy can only end a run earlier.
 fn spec_of(recorded: &RecordedRun, id: &str) -> RunSpec {
-    let spec = recorded.spec(None).unwrap_or_else(|_| recorded.header.spec.again(None));
+    let spec = recorded.spec(None).unwrap_or_else(|_| recorded.header.spec.clone_with(None));
     RunSpec { run_id: Some(id.to_owned()), ..spec }
 }
 
@@ -78,7 +78,7 @@ fn ended(
     spec: impl Fn() -> RunSpec,
     why: &str,
 ) -> Option<(Vec<Event>, Box<Outcome>)> {
-    let on = go_on(spec, recorded.events.clone(), Resumption::default()).ok()?;
+    let on = replay::resume(spec, recorded.events.clone(), Resumption::default()).ok()?;
     let at = on.events.last()?.at;
     let mut added = on.events.get(on.kept..)?.to_vec();
     let fault = EventKind::Fault { name: "driver".to_owned(), message: why.to_owned() };

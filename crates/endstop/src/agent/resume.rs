@@ -44,7 +44,7 @@ use crate::journal::{Journal, RecordedRun, RunHeader, RunJournal};
 use crate::park::{Answer, AnswerRefused, ParkHistory, decided};
 use crate::provider::ModelParams;
 use crate::schema::OutputSchema;
-use endstop_core::replay::{CannotGoOn, GoesOn, close, go_on};
+use endstop_core::replay::{self, CannotResume, Resumed, close};
 use endstop_core::{Event, MessageId, Outcome, Price, Replay, Resumption, RunSpec, Step};
 use endstop_wire::redact::KnownKeys;
 use std::sync::Arc;
@@ -308,7 +308,7 @@ struct Past<'a> {
 /// A run at the point where it continues, with the journal that it continues in.
 struct Continuation {
     id: String,
-    on: GoesOn,
+    on: Resumed,
     spec: RunSpec,
     log: Box<dyn RunJournal>,
 }
@@ -316,7 +316,7 @@ struct Continuation {
 impl Past<'_> {
     /// Returns the run's settings, with a copy of the agent's policy.
     fn spec(&self) -> RunSpec {
-        self.recorded.header.spec.again(self.config.policy.as_ref().map(PolicyTemplate::copy))
+        self.recorded.header.spec.clone_with(self.config.policy.as_ref().map(PolicyTemplate::copy))
     }
 
     /// Returns the newest message of the run's input.
@@ -330,9 +330,9 @@ impl Past<'_> {
     }
 
     /// Returns the run with this id, and its settings.
-    fn at_interruption(&self, id: &str) -> Result<(GoesOn, RunSpec), StartError> {
+    fn at_interruption(&self, id: &str) -> Result<(Resumed, RunSpec), StartError> {
         let spec = || RunSpec { run_id: Some(id.to_owned()), ..self.spec() };
-        go_on(spec, self.recorded.events.clone(), self.with.clone())
+        replay::resume(spec, self.recorded.events.clone(), self.with.clone())
             .map_err(|why| StartError::Ended { run: self.how.run.clone(), why })
             .map(|on| (on, spec()))
     }
@@ -340,7 +340,7 @@ impl Past<'_> {
     /// `true` if the run would end again at once.
     fn ends_again(&self) -> bool {
         let again = self.at_interruption(&self.how.run);
-        matches!(again, Err(StartError::Ended { why: CannotGoOn::EndsAgain(_), .. }))
+        matches!(again, Err(StartError::Ended { why: CannotResume::EndsAgain(_), .. }))
     }
 
     /// Continues the run under its id.
@@ -364,15 +364,20 @@ impl Past<'_> {
         let continues = Some(self.recorded.header.id.clone());
         // The copied history contains the redactions of the old run.
         let redacted = self.recorded.redacted;
-        let header =
-            RunHeader { id: id.clone(), continues, redacted, spec: spec.again(None), ..header };
+        let header = RunHeader {
+            id: id.clone(),
+            continues,
+            redacted,
+            spec: spec.clone_with(None),
+            ..header
+        };
         let log = journal.begin(&header)?;
         Ok(Continuation { id, on, spec, log })
     }
 
     /// Journals the events that are not in the journal yet. Replays all of them, so that the
     /// journal gets the effects that each of them requested.
-    fn record(&self, recorder: &mut Recorder, on: &GoesOn, spec: RunSpec) {
+    fn record(&self, recorder: &mut Recorder, on: &Resumed, spec: RunSpec) {
         let mut replay = Replay::new(spec);
         for (nth, event) in on.events.iter().enumerate() {
             let effects = replay.feed(event.clone());

@@ -161,7 +161,7 @@ impl Opened {
             continues: spec.branched_from.as_ref().map(|point| point.run.clone()),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started_ms: crate::clock::wall_ms(),
-            spec: spec.again(None),
+            spec: spec.clone_with(None),
             policy: spec
                 .policy
                 .as_ref()

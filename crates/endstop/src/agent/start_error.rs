@@ -9,7 +9,7 @@ use crate::journal::{Change, JournalError, PrefixError};
 use crate::park::AnswerRefused;
 use crate::provider::{ParamError, UnsupportedMedia};
 use endstop_core::history::HistoryProblem;
-use endstop_core::replay::CannotGoOn;
+use endstop_core::replay::CannotResume;
 use endstop_core::{MediaError, MessageId};
 
 /// The reason why a run could not be started, or a session not be changed. How a started run ended
@@ -119,7 +119,7 @@ pub enum StartError {
         run: String,
         /// The reason.
         #[source]
-        why: CannotGoOn,
+        why: CannotResume,
     },
 }
 

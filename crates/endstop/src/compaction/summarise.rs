@@ -20,8 +20,8 @@ use crate::provider::{
     Caching, CallEvent, CallSpec, ModelParams, Provider, Response, SessionSpec, detect,
 };
 use endstop_core::{
-    Billing, Compaction, Message, MessageId, NanoUsd, Part, Price, Role, SignalReason, TurnDelta,
-    Unreported, Usage,
+    Billing, Compaction, Message, MessageId, NanoUsd, Part, Price, Role, SignalReason, Unreported,
+    Usage,
 };
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -273,14 +273,11 @@ impl<'a> Books<'a> {
 
     fn hears(&mut self, streamed: &CallEvent) {
         self.generated += match streamed {
-            CallEvent::Delta(TurnDelta::Text(text))
-            | CallEvent::Reasoning(text)
+            CallEvent::Delta(delta) => delta.chars(),
+            CallEvent::Reasoning(text)
             | CallEvent::Refusal(text)
             | CallEvent::ToolCallStarted { name: text, .. }
             | CallEvent::ToolArguments { json: text, .. } => text.chars().count() as u64,
-            CallEvent::Delta(TurnDelta::Reasoning(chars) | TurnDelta::ToolArguments(chars)) => {
-                *chars
-            }
             CallEvent::Ended(_) | CallEvent::Failed(..) => 0,
         };
     }

@@ -171,7 +171,7 @@ impl RecordedRun {
             (None, _, Some(damage)) => Err(PrefixError::Damaged { run, damage: damage.clone() }),
             // The run has not made its first request yet.
             (None, _, None) if turn == 0 => {
-                let RunSpec { messages, epoch, .. } = self.header.spec.again(None);
+                let RunSpec { messages, epoch, .. } = self.header.spec.clone_with(None);
                 Ok(Prefix { messages, epoch, ..self.with(0, &BranchPoint::default()) })
             }
             // A turn is complete when the next one is requested: until then a result may be missing.

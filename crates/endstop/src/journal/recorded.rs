@@ -138,7 +138,7 @@ impl RecordedRun {
             (None, Some(spec)) => Some(self.named_policy(spec)?),
             (None, None) => None,
         };
-        Ok(self.header.spec.again(policy))
+        Ok(self.header.spec.clone_with(policy))
     }
 
     fn named_policy(&self, spec: &Value) -> Result<Box<dyn TerminationPolicy>, JournalError> {

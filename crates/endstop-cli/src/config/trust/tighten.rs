@@ -5,7 +5,6 @@ use super::file::Entry;
 use super::keys::{Allowed, KEYS};
 use crate::config::settings::{Settings, compaction_over};
 use endstop::compaction::CompactionConfig;
-use endstop::core::detector::Rule;
 use endstop::core::limits::TABLE;
 use endstop::{Limits, Watch, WatchMode};
 use serde_json::Value;
@@ -87,7 +86,7 @@ pub(crate) fn added_watches(
     value: &Value,
 ) -> Result<Option<Vec<Watch>>, String> {
     let theirs = Watch::read(value).map_err(|error| error.to_string())?;
-    let mut all = own.map_or_else(Watch::usual, <[Watch]>::to_vec);
+    let mut all = own.map_or_else(Watch::defaults, <[Watch]>::to_vec);
     // `Watch::read` puts the default rules before those that a file names.
     let named = match value {
         Value::Object(table) => table.len(),
@@ -104,7 +103,9 @@ pub(crate) fn added_watches(
         let weaker = |own: &Watch| {
             own.rule.name() == watch.rule.name() && strength(watch.mode) < strength(own.mode)
         };
-        if all.iter().any(weaker) || (watch.mode == WatchMode::Nudge && has_words(&watch.rule)) {
+        if all.iter().any(weaker)
+            || (watch.mode == WatchMode::Nudge && watch.rule.has_chosen_text())
+        {
             return Ok(None);
         }
         match all.iter_mut().find(|own| own.rule == watch.rule) {
@@ -113,16 +114,6 @@ pub(crate) fn added_watches(
         }
     }
     Ok(Some(all))
-}
-
-/// `true` if a rule contains text that the file chose. A nudge quotes the rule that fired, so this
-/// text would reach the model as instructions.
-fn has_words(rule: &Rule) -> bool {
-    match rule {
-        Rule::TextMention(_) | Rule::ToolCalled { .. } => true,
-        Rule::Any(rules) => rules.iter().any(has_words),
-        _ => false,
-    }
 }
 
 #[cfg(test)]

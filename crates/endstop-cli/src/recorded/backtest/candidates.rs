@@ -86,7 +86,7 @@ fn read(file: &str, list: &Value) -> Result<Vec<Candidate>> {
 
 /// Returns the default candidates.
 fn usual() -> Result<Vec<Candidate>> {
-    Candidate::usual().map_err(|error| fault(&error))
+    Candidate::defaults().map_err(|error| fault(&error))
 }
 
 /// Adds the candidates that are not in the list yet, so that a sweep can contain a named candidate.

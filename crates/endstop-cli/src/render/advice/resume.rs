@@ -5,7 +5,7 @@ use super::facts::{Facts, Remedy};
 use crate::config::settings::is_resumable;
 use crate::config::trust::seal;
 use endstop::core::limits::Unit;
-use endstop::core::replay::{CannotGoOn, go_on};
+use endstop::core::replay::{self, CannotResume};
 use endstop::journal::RecordedRun;
 use endstop::{
     Limits, Outcome,
@@ -201,10 +201,10 @@ fn continues(recorded: &RecordedRun, limits: Limits) -> bool {
 /// The run cannot be resumed. With an outcome, it would end again at once.
 fn resumed(recorded: &RecordedRun, limits: Limits) -> Result<(), Option<Box<Outcome>>> {
     // The callers have refused a run whose spec cannot be rebuilt, so the fallback is not used.
-    let spec = || recorded.spec(None).unwrap_or_else(|_| recorded.header.spec.again(None));
+    let spec = || recorded.spec(None).unwrap_or_else(|_| recorded.header.spec.clone_with(None));
     let with = Resumption { limits: Some(limits), ..Resumption::default() };
-    go_on(spec, recorded.events.clone(), with).map(drop).map_err(|why| match why {
-        CannotGoOn::EndsAgain(outcome) => Some(outcome),
+    replay::resume(spec, recorded.events.clone(), with).map(drop).map_err(|why| match why {
+        CannotResume::EndsAgain(outcome) => Some(outcome),
         _ => None,
     })
 }

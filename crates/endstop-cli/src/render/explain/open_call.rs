@@ -1,6 +1,6 @@
 //! The model call that was open when the records of a run end: its process died, or still waits.
 
-use endstop::core::{Effect, EventKind, Replay, TurnDelta};
+use endstop::core::{Effect, EventKind, Replay, closed};
 use endstop::journal::RecordedRun;
 use serde_json::{Value, json};
 
@@ -15,10 +15,10 @@ pub(super) fn open_call(run: &RecordedRun, replay: &Replay) -> Option<Value> {
     let (mut text, mut hidden) = (String::new(), 0_u64);
     for event in &run.events {
         match &event.kind {
-            EventKind::Delta { call, delta } if *call == id => match delta {
-                TurnDelta::Text(more) => text.push_str(more),
-                TurnDelta::Reasoning(chars) | TurnDelta::ToolArguments(chars) => {
-                    hidden = hidden.saturating_add(*chars);
+            EventKind::Delta { call, delta } if *call == id => match delta.closed() {
+                closed::TurnDelta::Text(more) => text.push_str(more),
+                closed::TurnDelta::Reasoning(chars) | closed::TurnDelta::ToolArguments(chars) => {
+                    hidden = hidden.saturating_add(chars);
                 }
             },
             _ => {}

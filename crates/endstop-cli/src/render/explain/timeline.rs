@@ -121,7 +121,7 @@ impl Timeline {
         let spec = run.spec(None).or_else(|error| {
             // Without the policy's code the run can be replayed up to the policy's first decision.
             timeline.problems.push(error.problem);
-            Ok(header.spec.again(None))
+            Ok(header.spec.clone_with(None))
         });
         let mut replay =
             Replay::new(spec.map_err(|error: endstop::journal::JournalError| {

@@ -286,7 +286,7 @@ impl RunSpec {
 
     /// Returns a copy with another policy, because a policy is code and cannot be cloned.
     #[must_use]
-    pub fn again(&self, policy: Option<Box<dyn TerminationPolicy>>) -> RunSpec {
+    pub fn clone_with(&self, policy: Option<Box<dyn TerminationPolicy>>) -> RunSpec {
         RunSpec { policy, messages: self.messages.clone(), ..self.without_messages() }
     }
 

@@ -46,7 +46,7 @@ pub struct Watch {
 
 impl Watch {
     /// The watches of a run without configuration: `stuck`, observing only.
-    pub fn usual() -> Vec<Watch> {
+    pub fn defaults() -> Vec<Watch> {
         vec![Watch { mode: WatchMode::Observe, rule: Rule::Stuck(Stuck::default()) }]
     }
 
@@ -71,7 +71,7 @@ impl Watch {
             Value::String(word) if word == "off" => Ok(Vec::new()),
             Value::Array(list) => {
                 let watches = list.iter().map(Watch::one).collect::<Result<Vec<_>, _>>()?;
-                Ok(with_usual(watches))
+                Ok(with_defaults(watches))
             }
             Value::Object(table) => {
                 let mut watches = Vec::new();
@@ -97,7 +97,7 @@ impl Watch {
                     let rule = Rule::from_config(name, &config)?;
                     watches.push(Watch { mode: mode_of(&mode)?, rule });
                 }
-                Ok(with_usual(watches))
+                Ok(with_defaults(watches))
             }
             other => Err(WatchError::NotWatches { given: other.to_string() }),
         }
@@ -139,10 +139,10 @@ impl fmt::Display for Watch {
 
 /// Adds the default watches whose rules are not named. They come first, because the order of the
 /// watches decides which evidence is reported first.
-fn with_usual(mut watches: Vec<Watch>) -> Vec<Watch> {
-    for usual in Watch::usual() {
-        if !watches.iter().any(|watch| watch.rule.name() == usual.rule.name()) {
-            watches.insert(0, usual);
+fn with_defaults(mut watches: Vec<Watch>) -> Vec<Watch> {
+    for default in Watch::defaults() {
+        if !watches.iter().any(|watch| watch.rule.name() == default.rule.name()) {
+            watches.insert(0, default);
         }
     }
     watches

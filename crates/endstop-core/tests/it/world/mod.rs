@@ -22,7 +22,7 @@ use crate::laws::{
     CompactionLaw, SAID, check_branch, check_ceilings, check_compaction, check_declared,
     check_hand_over, check_outcome, check_spent, check_verified, only_stops, quotes_exactly,
 };
-use endstop_core::replay::{GoesOn, go_on};
+use endstop_core::replay::{self, Resumed};
 use endstop_core::*;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -141,7 +141,7 @@ pub fn play_on(seed: u64, deaths: &[usize]) -> Result<Played, String> {
 }
 
 /// Resumes a run of this seed, and plays it to its end.
-pub fn go_on_and_play(seed: u64, on: GoesOn) -> Result<Played, String> {
+pub fn resume_and_play(seed: u64, on: Resumed) -> Result<Played, String> {
     let mut rng = Rng(seed);
     let (_, setup) = spec(&mut rng);
     let mut limits = setup.limits;
@@ -203,7 +203,7 @@ fn play_from(
         if dies && !matches!(run.phase().as_str(), "stopping" | "wrapping_up") {
             died += 1;
             let again = || self::spec(&mut Rng(seed)).0;
-            let on = go_on(again, std::mem::take(&mut events), Resumption::default())
+            let on = replay::resume(again, std::mem::take(&mut events), Resumption::default())
                 .map_err(|problem| format!("a run that had not ended: {problem}"))?;
             events = on.events;
             if let Step::Ended(outcome) = on.step {

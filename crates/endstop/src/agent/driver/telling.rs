@@ -10,7 +10,7 @@ use super::Driver;
 use crate::agent::approvals::canonical;
 use crate::agent::user_code::Panicked;
 use crate::event::{AgentEvent, CallId, Origin, RequestId, turn_of};
-use endstop_core::{RunEvent, ToolCall, TurnDelta};
+use endstop_core::{RunEvent, ToolCall, TurnDelta, closed};
 
 impl Driver {
     /// `true` if an observer or a handle takes the events.
@@ -73,13 +73,15 @@ impl Driver {
         if delta.is_empty() {
             return;
         }
-        self.tell(|origin| match delta {
-            TurnDelta::Text(text) => AgentEvent::TextDelta { origin, text: text.clone() },
-            TurnDelta::Reasoning(reasoning) => {
-                AgentEvent::HiddenDelta { origin, reasoning: *reasoning, arguments: 0 }
+        self.tell(|origin| match delta.closed() {
+            closed::TurnDelta::Text(text) => {
+                AgentEvent::TextDelta { origin, text: text.to_owned() }
             }
-            TurnDelta::ToolArguments(arguments) => {
-                AgentEvent::HiddenDelta { origin, reasoning: 0, arguments: *arguments }
+            closed::TurnDelta::Reasoning(reasoning) => {
+                AgentEvent::HiddenDelta { origin, reasoning, arguments: 0 }
+            }
+            closed::TurnDelta::ToolArguments(arguments) => {
+                AgentEvent::HiddenDelta { origin, reasoning: 0, arguments }
             }
         });
     }

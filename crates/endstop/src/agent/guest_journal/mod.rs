@@ -49,7 +49,7 @@ use writer::Writer;
 /// let guests = GuestJournal::start(Arc::new(journal.clone()))?;
 ///
 /// let spec = RunSpec { guest: Some(Default::default()), ..RunSpec::default() };
-/// let header = RunHeader { id: "g1".into(), spec: spec.again(None), ..RunHeader::default() };
+/// let header = RunHeader { id: "g1".into(), spec: spec.clone_with(None), ..RunHeader::default() };
 /// let record = guests.begin(header, |problem| panic!("{problem}"));
 /// let mut guest = Guest::new(spec, GuestStart { record: true, ..GuestStart::default() });
 /// let outcome = guest.close(Duration::from_secs(1), true, "no call was made");

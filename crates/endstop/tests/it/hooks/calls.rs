@@ -65,7 +65,7 @@ async fn events_and_journal_show_both_calls() {
     for part in [r#"{\"n\":1}"#, r#"{\"n\":2}"#, "change_call", "change_result", r#""done""#] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    let mut replay = Replay::new(recorded.header.spec.again(None));
+    let mut replay = Replay::new(recorded.header.spec.clone_with(None));
     for event in recorded.events {
         replay.feed(event);
     }

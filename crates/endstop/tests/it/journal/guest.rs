@@ -2,7 +2,7 @@
 
 use super::{Place, agent};
 use endstop::core::guest::{Admission, Guest, GuestReply, GuestStart};
-use endstop::core::replay::CannotGoOn;
+use endstop::core::replay::CannotResume;
 use endstop::core::{
     Confidence, Effect, GuestCall, GuestMode, ModelTurn, RunSpec, SignalReason, TerminationSignal,
     ToolReport,
@@ -79,6 +79,6 @@ async fn guest_run_is_journalled_and_replayed() {
     // An agent owns its loop, and so cannot continue the loop of another program.
     let agent = agent([Turn::text("Paris.")], &journal).build().unwrap();
     let why = agent.resume(Resume::new("one").accept_changes()).unwrap_err();
-    assert!(matches!(why, StartError::Ended { why: CannotGoOn::Guest, .. }), "{why}");
+    assert!(matches!(why, StartError::Ended { why: CannotResume::Guest, .. }), "{why}");
     assert!(why.to_string().contains("only that program can resume it"));
 }
