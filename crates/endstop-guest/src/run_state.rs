@@ -172,8 +172,7 @@ impl RunState {
     /// Starts a run of the kernel. The price comes from `pricing`, and the bytes of the conversation
     /// so far from the messages of `spec`.
     pub fn new(mut spec: RunSpec, pricing: Pricing) -> RunState {
-        // Of the effects only the messages for the model are read.
-        spec.guest.get_or_insert_default().unobserved = true;
+        spec.guest.get_or_insert_default();
         let copy = spec.clone_with(None);
         RunState::of(vec![Conversation::new(String::new(), spec, pricing)], copy)
     }

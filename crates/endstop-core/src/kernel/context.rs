@@ -8,6 +8,7 @@ use super::ceilings::prompt::PromptSize;
 use super::effect::{Effect, EffectId, InjectionReason, RunEvent};
 use super::judge::Judge;
 use super::records::{Attempts, Compactions, Counts, GuestState, HandOver, Jitter, Said, Verdicts};
+use super::setup::guest_mode::Capability;
 use super::setup::models::Models;
 use super::setup::spec::RunSpec;
 use super::tools::open_calls::Background;
@@ -65,7 +66,7 @@ impl RunContext {
     pub(super) fn new(mut spec: RunSpec) -> RunContext {
         spec.restrict_to_guest();
         // The possible cost of an aborted call bounds nothing if its cap could not be lowered.
-        let reserves = spec.reserve && spec.guest.is_none_or(|mode| mode.capped);
+        let reserves = spec.reserve && spec.may(Capability::Cap);
         // Only a user message is a task. A resumed conversation may end with a tool message.
         let last = spec.messages.last().filter(|last| last.role == Role::User);
         let task_message = spec.task_message.or_else(|| last.map(|last| last.id));
@@ -117,14 +118,9 @@ impl RunContext {
         visible_text(&text).to_owned()
     }
 
-    /// `true` if the driver does not own the loop.
-    pub(super) fn is_guest(&self) -> bool {
-        self.settings.guest.is_some()
-    }
-
-    /// `true` if no event of turns and tool calls is emitted.
-    pub(super) fn is_unobserved(&self) -> bool {
-        self.settings.guest.is_some_and(|mode| mode.unobserved)
+    /// `true` if the driver has the capability. Only a guest may lack one.
+    pub(super) fn may(&self, capability: Capability) -> bool {
+        self.settings.may(capability)
     }
 
     /// Replaces the limits. What was spent so far counts against them.
@@ -144,7 +140,7 @@ impl RunContext {
 
     /// `true` if the run asks for a hand-over when a ceiling ends it.
     pub(super) fn wraps_up(&self) -> bool {
-        self.settings.limits.wrap_up && !self.is_guest() && !self.hand_over.tried
+        self.settings.limits.wrap_up && self.may(Capability::Loop) && !self.hand_over.tried
     }
 
     /// The time at which the run stops working: its `timeout`, or earlier if the rest is kept for
@@ -159,11 +155,6 @@ impl RunContext {
     /// `true` if a success must be accepted by the verifier.
     pub(super) fn needs_verdict(&self) -> bool {
         self.settings.verifier && self.settings.limits.verify_rounds.is_some()
-    }
-
-    /// `true` if the driver can stop calls that run.
-    pub(super) fn stops_tools(&self) -> bool {
-        self.settings.guest.is_none_or(|mode| mode.clocks)
     }
 
     pub(super) fn effect_id(&mut self) -> EffectId {
@@ -195,7 +186,7 @@ impl RunContext {
         text: String,
         effects: &mut Vec<Effect>,
     ) {
-        if self.settings.guest.is_some_and(|mode| !mode.inject) {
+        if !self.may(Capability::Inject) {
             return;
         }
         effects.push(Effect::Emit(RunEvent::MessageInjected { why, text: text.clone() }));

@@ -17,6 +17,7 @@ use super::outcome::decided_by::{Decision, Layer};
 use super::outcome::ending::{Ending, Flow, NestedEnding, excerpt};
 use super::phase::{Idle, Next, Phase};
 use super::records::Attempts;
+use super::setup::guest_mode::Capability;
 use super::setup::guest_mode::GuestCall;
 use super::stopping::outrank;
 use super::tools::open_calls::OpenCalls;
@@ -167,12 +168,12 @@ fn begin_call(call: GuestCall, retry: bool, context: &mut RunContext) -> Flow<Ne
         context.attempts = Attempts::default();
         context.said.partial.clear();
         forget_earlier_turns(context);
-        if context.settings.guest.is_some_and(|mode| mode.forgets_input) {
-            context.state.skip(call.input.len());
-        } else {
+        if context.may(Capability::Input) {
             for message in call.input {
                 context.state.push(message.role, message.parts);
             }
+        } else {
+            context.state.skip(call.input.len());
         }
         context.guest.before_response = context.state.messages.len();
     }
@@ -190,7 +191,7 @@ fn begin_call(call: GuestCall, retry: bool, context: &mut RunContext) -> Flow<Ne
 
 /// Removes the messages before the last turn, if the guest does not need them.
 fn forget_earlier_turns(context: &mut RunContext) {
-    if !context.settings.guest.is_some_and(|mode| mode.forgets) {
+    if context.may(Capability::EarlierTurns) {
         return;
     }
     let messages = &context.state.messages;

@@ -19,6 +19,7 @@ use super::guest::{asked, closed};
 use super::outcome::ending::{Ending, Flow};
 use super::phase::{CallClock, Idle, Next, Phase, Point, Stage};
 use super::resume::resumed;
+use super::setup::guest_mode::Capability;
 use super::setup::spec::RunSpec;
 use super::stopping::wrap_up::{self, end_or_wrap_up};
 use super::stopping::{cancelled, faulted, stop, stopping, terminated};
@@ -201,7 +202,7 @@ impl Machine {
             }
             EventKind::Asked { call } => match phase {
                 Phase::New => return Continue(None),
-                _ if !context.is_guest() => return Continue(None),
+                _ if context.may(Capability::Loop) => return Continue(None),
                 phase => asked(phase.take(), *call, context, effects)?,
             },
             EventKind::TurnEnded { call: id, turn } => match phase.take_call(id) {
@@ -417,9 +418,11 @@ impl Machine {
                     return Continue(());
                 }
                 // The client of a guest decides when the next turn begins.
-                Next::Boundary if context.is_guest() => Next::Wait(Phase::Guest(Idle::default())),
+                Next::Boundary if !context.may(Capability::Loop) => {
+                    Next::Wait(Phase::Guest(Idle::default()))
+                }
                 Next::Boundary => start_turn(context, effects)?,
-                Next::Again(ending) if context.is_guest() => {
+                Next::Again(ending) if !context.may(Capability::Loop) => {
                     let idle = Idle { provisional: Some(ending), ..Idle::default() };
                     Next::Wait(Phase::Guest(idle))
                 }
@@ -450,7 +453,9 @@ impl Machine {
                     self.phase = Phase::Tools(calls);
                     return self.stop(ending, effects);
                 }
-                Next::End { ending, calls } if context.is_guest() && ending.is_provisional() => {
+                Next::End { ending, calls }
+                    if !context.may(Capability::Loop) && ending.is_provisional() =>
+                {
                     context.state.streaming.abort();
                     let idle = Idle { provisional: Some(ending), calls, partial: None };
                     Next::Wait(Phase::Guest(idle))

@@ -13,7 +13,8 @@ use super::event::{EventKind, Resumption};
 use super::outcome::decided_by::{Decision, Layer};
 use super::outcome::ending::{Ending, Flow};
 use super::phase::{Call, Idle, Next, Phase};
-use super::setup::spec::{Permission, restrict_tools};
+use super::setup::guest_mode::Capability;
+use super::setup::spec::Permission;
 use super::stopping::stopping;
 use super::stopping::wrap_up::given_up;
 use super::tools::background;
@@ -34,33 +35,29 @@ pub(super) fn resumed(
     resume_models(&mut with, context);
     let Resumption { lost, call_again, limits, tools, .. } = with;
     context.settings.output_schema = with.output_schema.unwrap_or(context.settings.output_schema);
-    let guest = context.settings.guest;
+    let is_guest = !context.may(Capability::Loop);
     // A guest's answers are not verified before its loop ends.
-    let verifier = with.verifier.filter(|_| guest.is_none());
+    let verifier = with.verifier.filter(|_| !is_guest);
     context.settings.verifier = verifier.unwrap_or(context.settings.verifier);
     if let Some(mut limits) = limits {
-        if let Some(mode) = guest {
-            mode.restrict_limits(&mut limits);
-        }
+        context.settings.restrict_limits(&mut limits);
         context.replace_limits(limits);
     }
     if let Some(mut tools) = tools {
-        if let Some(mode) = guest {
-            restrict_tools(mode, &mut tools);
-        }
+        context.settings.restrict_tools(&mut tools);
         context.settings.tools = tools;
     }
-    if guest.is_some() && price.is_some() {
+    if is_guest && price.is_some() {
         context.guest.price = price.map(Box::new);
     }
     // Only the client of a guest can repeat a call.
-    context.attempts.call_again = call_again && guest.is_none();
+    context.attempts.call_again = call_again && !is_guest;
     background::mark_lost(&lost, context, effects);
     Continue(match phase {
         Phase::Calling(call) if lost.contains(&call.id) => {
             context.state.streaming.abort();
             settle_aborted(&call, context, effects);
-            if guest.is_some() {
+            if is_guest {
                 return Continue(Next::Wait(Phase::Guest(lost_call(call))));
             }
             if !is_blank(&call.text) {
@@ -70,7 +67,7 @@ pub(super) fn resumed(
             Next::Call
         }
         // The call failed, and is repeated when its failure arrives.
-        Phase::Calling(call) if call_again && guest.is_none() => {
+        Phase::Calling(call) if call_again && !is_guest => {
             check_limits(context)?;
             Next::Wait(Phase::Calling(call))
         }
@@ -82,7 +79,7 @@ pub(super) fn resumed(
         // mistaken for everything that the shared budget has, so ask again.
         Phase::Reserving { id } => {
             effects.push(Effect::Abandon { id });
-            if guest.is_some() {
+            if is_guest {
                 return Continue(Next::Wait(Phase::Guest(Idle::default())));
             }
             check_limits(context)?;
@@ -136,7 +133,7 @@ fn start_again(
         // A tool that was asked to stop, or that is denied now, is not restarted.
         // The client of a guest runs its tools itself.
         let again = tool.filter(|tool| {
-            tool.repeatable && tool.permission != Permission::Deny && !context.is_guest()
+            tool.repeatable && tool.permission != Permission::Deny && context.may(Capability::Loop)
         });
         let Some(tool) = again else { continue };
         // Take the id without using it up: `restart_call` may decline, and ids must stay without

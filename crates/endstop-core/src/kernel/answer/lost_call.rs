@@ -5,6 +5,7 @@
 //! value is then `stop`, and the call or the reasoning is in the text. Accepting it would end the
 //! run with markup as its answer.
 
+use crate::kernel::setup::guest_mode::Capability;
 use crate::kernel::setup::spec::RunSpec;
 use crate::markdown::outside_code;
 use crate::message::ModelTurn;
@@ -82,7 +83,8 @@ impl NoAnswer {
         }
         // Without tools the same markup can only be quoted text. The tools of a guest's client are
         // not known, so any text may contain a call.
-        let offers = settings.finish_tool || !settings.tools.is_empty() || settings.guest.is_some();
+        let offers =
+            settings.finish_tool || !settings.tools.is_empty() || !settings.may(Capability::Loop);
         let offered = |name: &str| {
             settings.finish_tool && name == "finish"
                 || settings.tools.iter().any(|tool| tool.name == name)

@@ -15,6 +15,7 @@ use crate::kernel::judge::{Facts, Judgement};
 use crate::kernel::outcome::decided_by::{Decision, Layer};
 use crate::kernel::outcome::ending::{Ending, Flow};
 use crate::kernel::phase::{Call, Next};
+use crate::kernel::setup::guest_mode::Capability;
 use crate::kernel::tools::open_calls::OpenCalls;
 use crate::message::{ModelTurn, Part, Role, ToolCall};
 use crate::signal::SignalReason;
@@ -52,7 +53,7 @@ pub(crate) fn turn_ended(
     // Open the calls first: if a policy panics below, they still get results, and the conversation
     // stays valid.
     context.state.pending_calls.extend(calls.iter().map(|call| call.id.clone()));
-    let calls = OpenCalls::new(calls, context.is_unobserved());
+    let calls = OpenCalls::new(calls);
     // A declared answer comes before anything that is wrong with the turn.
     let judgement = if response.declared_by_finish {
         Judgement::default()
@@ -141,16 +142,14 @@ fn record_response(
         // The next piece continues what was said, not the blanks.
         context.said.partial.truncate(said_before);
     }
-    if !context.is_unobserved() {
-        effects.push(Effect::Emit(RunEvent::TurnEnded {
-            turn: context.counts.turns,
-            text: text.clone(),
-            signal: turn.signal.clone(),
-            usage,
-            cost: context.ledger.known_cost(),
-            tool_calls: calls.len() as u32,
-        }));
-    }
+    effects.push(Effect::Emit(RunEvent::TurnEnded {
+        turn: context.counts.turns,
+        text: text.clone(),
+        signal: turn.signal.clone(),
+        usage,
+        cost: context.ledger.known_cost(),
+        tool_calls: calls.len() as u32,
+    }));
     if let Some(confidence) = turn.confidence {
         context
             .judge
@@ -160,7 +159,7 @@ fn record_response(
             .or_insert_with(|| Value::from(confidence));
     }
     context.counts.pauses = if paused { context.counts.pauses + 1 } else { 0 };
-    if context.settings.guest.is_some_and(|mode| mode.forgets_input) {
+    if !context.may(Capability::Input) {
         context.forget_messages(covered);
     }
     let whole = !cut_call
@@ -261,7 +260,7 @@ fn retry_starved(
         context.prompt.count_request(&turn.usage);
         context.prompt.known = Some((turn.usage.prompt_tokens(), context.state.messages.len()));
     }
-    let raises = context.settings.guest.is_none_or(|mode| mode.retry && mode.capped);
+    let raises = context.may(Capability::Retry) && context.may(Capability::Cap);
     if let Some(cap) = cap.filter(|_| raises && !context.attempts.starved_this_turn) {
         let room = room(context).unwrap_or(u64::MAX);
         let most = context.settings.max_output.unwrap_or(u64::MAX);

@@ -21,6 +21,7 @@ use crate::kernel::outcome::decided_by::{Decision, Layer};
 use crate::kernel::outcome::ending::{Ending, Flow};
 use crate::kernel::phase::{Call, Idle, Next, Phase};
 use crate::kernel::records::LONGEST_RETRY_AFTER;
+use crate::kernel::setup::guest_mode::Capability;
 use crate::kernel::setup::models::{FallbackModel, ModelSwitch};
 use crate::kernel::tools::open_calls::OpenCalls;
 use crate::limits::{Limit, Limits};
@@ -177,7 +178,7 @@ pub(crate) fn attempt_failed_by(
         return Continue(Next::Compact { forced: true });
     }
     emit_failed(error, None, context, effects);
-    if context.is_guest() {
+    if !context.may(Capability::Loop) {
         let ending = failure(by, error, context);
         let is_refused = ending.termination == Termination::ErrorProviderAuth;
         context.guest.refused = if is_refused { context.guest.refused + 1 } else { 0 };

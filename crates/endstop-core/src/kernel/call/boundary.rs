@@ -17,6 +17,7 @@ use crate::kernel::effect::{ConsultPoint, Effect, InjectionReason, RunEvent};
 use crate::kernel::outcome::ending::{Ending, Flow};
 use crate::kernel::phase::{Next, Point};
 use crate::kernel::records::{Attempts, Jitter};
+use crate::kernel::setup::guest_mode::Capability;
 use crate::kernel::setup::limit_changes::LimitChanges;
 use crate::kernel::setup::spec::ProactiveCompaction;
 use crate::kernel::tools::background;
@@ -37,7 +38,7 @@ pub(crate) fn start(
 ) -> Flow<Next> {
     context.jitter = Jitter(seed);
     context.ledger.price = price;
-    context.guest.price = price.filter(|_| context.is_guest()).map(Box::new);
+    context.guest.price = price.filter(|_| !context.may(Capability::Loop)).map(Box::new);
     context.state.started_wall_ms = wall_ms;
     context.judge.begin_run()?;
     if context.settings.hooks.prompt {
@@ -131,7 +132,7 @@ pub(crate) fn pre_call(context: &mut RunContext, effects: &mut Vec<Effect>) -> N
 /// Accepts a message of the user.
 pub(crate) fn said(text: String, context: &mut RunContext) {
     // The client of a guest owns the conversation.
-    if !context.is_guest() && !is_blank(&text) {
+    if context.may(Capability::Loop) && !is_blank(&text) {
         context.unread.push(text);
     }
 }
@@ -178,9 +179,7 @@ pub(crate) fn change_limits(
     let before = context.settings.limits.clone();
     let mut after = before.clone();
     changes.apply(&mut after);
-    if let Some(mode) = context.settings.guest {
-        mode.restrict_limits(&mut after);
-    }
+    context.settings.restrict_limits(&mut after);
     let limits = LimitChanges::between(&before, &after);
     if limits.is_empty() {
         return;
@@ -189,7 +188,7 @@ pub(crate) fn change_limits(
     let ceiling = after.max_budget_usd.is_some() || after.max_tokens.is_some();
     if ceiling && !context.settings.reserve {
         context.settings.reserve = true;
-        context.ledger.reserves = context.settings.guest.is_none_or(|mode| mode.capped);
+        context.ledger.reserves = context.may(Capability::Cap);
     }
     context.replace_limits(after);
     context.asked_under_other_limits = true;

@@ -19,6 +19,7 @@ use crate::kernel::event::{BudgetAccount, TurnDelta};
 use crate::kernel::judge::Facts;
 use crate::kernel::outcome::ending::Flow;
 use crate::kernel::phase::{Call, CallClock, Next, Phase, THINKING};
+use crate::kernel::setup::guest_mode::Capability;
 use crate::kernel::setup::spec::RunSpec;
 use crate::streaming::StreamingState;
 use crate::usage::NanoUsd;
@@ -36,7 +37,7 @@ pub(crate) fn request_call(context: &mut RunContext, effects: &mut Vec<Effect>) 
     if context.attempts.attempt > 0 {
         check_budgets(context)?;
     }
-    if context.settings.guest.is_some_and(|mode| !mode.capped) {
+    if !context.may(Capability::Cap) {
         return request_metered(context, effects);
     }
     let own = own_cap(context);
@@ -113,7 +114,7 @@ pub(crate) fn reserved(
         effects.push(Effect::Settle { id, spent: NanoUsd::ZERO, tokens: 0 });
         return request_call(context, effects);
     }
-    if context.settings.guest.is_some_and(|mode| !mode.capped) {
+    if !context.may(Capability::Cap) {
         let made = call_metered(Some((id, granted)), context, effects);
         if made.is_break() {
             effects.push(Effect::Settle { id, spent: NanoUsd::ZERO, tokens: 0 });
@@ -179,9 +180,7 @@ fn call(
     }
     context.stream(StreamingState::Streaming);
     // Observers learn of the attempt before the driver starts it.
-    if !context.is_unobserved() {
-        effects.push(Effect::Emit(RunEvent::TurnStarted { turn, attempt }));
-    }
+    effects.push(Effect::Emit(RunEvent::TurnStarted { turn, attempt }));
     effects.push(Effect::CallModel { id, turn, attempt, output_cap: cap });
     Continue(Next::Wait(Phase::Calling(Call {
         id,

@@ -6,6 +6,7 @@ use crate::error_class::ModelError;
 use crate::kernel::context::RunContext;
 use crate::kernel::effect::Effect;
 use crate::kernel::phase::Call;
+use crate::kernel::setup::guest_mode::Capability;
 use crate::message::{ModelTurn, Part};
 use crate::signal::SignalReason;
 use crate::usage::{Billing, NanoUsd, Unreported, Usage};
@@ -62,7 +63,7 @@ pub(crate) fn book_response(
         let most = most_output(call, context);
         // A guest with a strict ceiling: its client may use a model whose reasoning is billed, and
         // neither shown nor counted.
-        let strict = context.settings.guest.is_some_and(|mode| mode.capped);
+        let strict = !context.may(Capability::Loop) && context.may(Capability::Cap);
         let most = if cut || empty || strict {
             most
         } else {

@@ -16,6 +16,7 @@ use crate::kernel::event::BudgetAccount;
 use crate::kernel::outcome::WouldFit;
 use crate::kernel::outcome::decided_by::Layer;
 use crate::kernel::outcome::ending::Ending;
+use crate::kernel::setup::guest_mode::Capability;
 use crate::limits::TokensCounted;
 use crate::media::{Attachment, Document, Image};
 use crate::message::Part;
@@ -62,7 +63,7 @@ pub(crate) fn own_cap(context: &mut RunContext) -> Option<u64> {
 /// is not reported as a lowered cap, because the model could not generate more anyway.
 pub(crate) fn clamped(cap: u64, context: &mut RunContext) -> u64 {
     // A guest's client has chosen its cap for its own window, and knows that better.
-    if context.is_guest() {
+    if !context.may(Capability::Loop) {
         return cap;
     }
     let room = room(context).unwrap_or(u64::MAX);

@@ -43,14 +43,42 @@ pub struct GuestMode {
     /// that has arrived: a run that waits for its client then takes little memory, too.
     #[serde(skip_serializing_if = "is_false")]
     pub forgets_input: bool,
-    /// `true` if the driver reads no events of turns and tool calls
-    /// ([`RunEvent`](crate::RunEvent)`::{TurnStarted, TurnEnded, ToolStarted, ToolEnded}`): the run
-    /// emits none of them. Everything else is the same.
-    #[serde(skip_serializing_if = "is_false")]
-    pub unobserved: bool,
+}
+
+/// What the kernel may ask of a driver. One that owns the loop can do all of it, and a guest what its
+/// [`GuestMode`] grants.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Capability {
+    /// Own the loop: run the tools, decide when the model is called, end when the run ends.
+    Loop,
+    /// Add a message to the conversation.
+    Inject,
+    /// Repeat a model call.
+    Retry,
+    /// Enforce the timeouts of calls and tools.
+    Clocks,
+    /// Lower the output cap of a call.
+    Cap,
+    /// Have the run store the messages of earlier turns.
+    EarlierTurns,
+    /// Have the run store the messages that are sent to the model.
+    Input,
 }
 
 impl GuestMode {
+    /// `true` if the guest has the capability.
+    pub(super) fn grants(self, capability: Capability) -> bool {
+        match capability {
+            Capability::Loop => false,
+            Capability::Inject => self.inject,
+            Capability::Retry => self.retry,
+            Capability::Clocks => self.clocks,
+            Capability::Cap => self.capped,
+            Capability::EarlierTurns => !self.forgets,
+            Capability::Input => !self.forgets_input,
+        }
+    }
+
     /// Returns an error for the first limit that was set and has no effect on a guest with these
     /// capabilities. Drivers refuse such a limit, because the user would rely on it. The default,
     /// off and 0 are accepted.

@@ -8,7 +8,7 @@
 //! # let _ = spec;
 //! ```
 
-use super::guest_mode::GuestMode;
+use super::guest_mode::{Capability, GuestMode};
 use super::models::FallbackModel;
 use super::watch::Watch;
 use crate::limits::Limits;
@@ -20,6 +20,7 @@ use crate::usd_json::usd;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt;
+use std::mem::take;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -331,9 +332,13 @@ impl RunSpec {
 
     /// Switches off what a guest cannot perform, so that no phase has to ask for its capabilities.
     pub(crate) fn restrict_to_guest(&mut self) {
-        let Some(mode) = self.guest else { return };
-        mode.restrict_limits(&mut self.limits);
-        restrict_tools(mode, &mut self.tools);
+        if self.may(Capability::Loop) {
+            return;
+        }
+        let (mut limits, mut tools) = (take(&mut self.limits), take(&mut self.tools));
+        self.restrict_limits(&mut limits);
+        self.restrict_tools(&mut tools);
+        (self.limits, self.tools) = (limits, tools);
         // The client has its own tools and its own loop, and a tool of it may be called `finish`.
         self.finish_tool = false;
         self.hooks = Hooks::default();
@@ -341,18 +346,30 @@ impl RunSpec {
         self.verifier = false;
         self.compaction = CompactionSpec::default();
         self.fallbacks.clear();
-        self.nudge &= mode.inject;
+        self.nudge &= self.may(Capability::Inject);
     }
-}
 
-/// Removes the time limits of tools, unless the guest enforces them.
-pub(crate) fn restrict_tools(mode: GuestMode, tools: &mut Arc<Vec<ToolPolicy>>) {
-    // Without tools nothing is copied.
-    if mode.clocks || tools.is_empty() {
-        return;
+    /// `true` if the driver has the capability.
+    pub(crate) fn may(&self, capability: Capability) -> bool {
+        self.guest.is_none_or(|mode| mode.grants(capability))
     }
-    for tool in Arc::make_mut(tools) {
-        (tool.timeout, tool.timeout_argument) = (None, None);
+
+    /// Switches off the limits that need a capability which the driver does not have.
+    pub(crate) fn restrict_limits(&self, limits: &mut Limits) {
+        if let Some(mode) = self.guest {
+            mode.restrict_limits(limits);
+        }
+    }
+
+    /// Removes the time limits of tools, unless the driver enforces them.
+    pub(crate) fn restrict_tools(&self, tools: &mut Arc<Vec<ToolPolicy>>) {
+        // Without tools nothing is copied.
+        if self.may(Capability::Clocks) || tools.is_empty() {
+            return;
+        }
+        for tool in Arc::make_mut(tools) {
+            (tool.timeout, tool.timeout_argument) = (None, None);
+        }
     }
 }
 

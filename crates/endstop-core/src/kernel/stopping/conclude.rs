@@ -10,6 +10,7 @@ use crate::kernel::outcome::decided_by::DecidedBy;
 use crate::kernel::outcome::ending::{Ending, NestedEnding};
 use crate::kernel::outcome::{NoProgressSnapshot, Outcome};
 use crate::kernel::phase::Phase;
+use crate::kernel::setup::guest_mode::Capability;
 use crate::kernel::tools::background;
 use crate::streaming::StreamingState;
 use crate::termination::Termination;
@@ -57,7 +58,7 @@ pub(crate) fn conclude(
     let decided_by = with_unpriced(ending.decided_by, &context);
     let (cost_upper, tokens_upper) = (context.ledger.cost_upper(), context.ledger.tokens_upper());
     // What others spent for a guest is known when they report it, and has no quote.
-    let is_guest = context.settings.guest.is_some();
+    let is_guest = !context.may(Capability::Loop);
     let overrun = context.ledger.overrun;
     let beyond = context.ledger.beyond_ceiling();
     Outcome {
@@ -125,7 +126,7 @@ fn with_unpriced(mut decided_by: DecidedBy, context: &RunContext) -> DecidedBy {
     let ledger = &context.ledger;
     let unpriced = ledger.max_usd.is_some() && ledger.cost_upper().is_none();
     // The evidence of a nested run may state it already.
-    if context.is_guest() && unpriced && !decided_by.evidence.ends_with(UNPRICED) {
+    if !context.may(Capability::Loop) && unpriced && !decided_by.evidence.ends_with(UNPRICED) {
         decided_by.evidence.push_str(UNPRICED);
     }
     decided_by

@@ -14,6 +14,7 @@ use super::event::EventKind;
 use super::outcome::decided_by::{Decision, Layer};
 use super::outcome::ending::{Ending, Flow, fault};
 use super::phase::{Next, Phase, Point, Stage};
+use super::setup::guest_mode::Capability;
 use super::tools::finish::declared_by_finish;
 use super::tools::open_calls::{GIVE_UP, OpenCalls};
 use super::tools::results::{emit_ended, record_results, withhold_results};
@@ -166,7 +167,7 @@ pub(super) fn stop(
     let (ending, checked) = outrank(phase, ending, context);
     let mut open = match phase.take() {
         // Without running tools there is nothing to wait for.
-        Phase::Tools(open) if !open.running().is_empty() && context.stops_tools() => open,
+        Phase::Tools(open) if !open.running().is_empty() && context.may(Capability::Clocks) => open,
         other => {
             *phase = other;
             if !checked {
@@ -280,7 +281,7 @@ fn close_calls(
         return;
     }
     let ids = open.running();
-    if !ids.is_empty() && context.stops_tools() {
+    if !ids.is_empty() && context.may(Capability::Clocks) {
         effects.push(Effect::AbortTools { ids, grace: Duration::ZERO });
     }
     withhold_results(&mut open, effects);

@@ -32,8 +32,6 @@ pub(crate) struct OpenCalls {
     pub(crate) running: Vec<Running>,
     /// Notes of hooks for the model, added after the results.
     pub(crate) notes: Vec<String>,
-    /// `true` if no event is emitted for these calls.
-    pub(crate) unobserved: bool,
 }
 
 #[derive(Debug)]
@@ -104,10 +102,10 @@ pub(crate) enum Progress {
 }
 
 impl OpenCalls {
-    pub(crate) fn new(calls: Vec<Arc<ToolCall>>, unobserved: bool) -> OpenCalls {
+    pub(crate) fn new(calls: Vec<Arc<ToolCall>>) -> OpenCalls {
         let open = |call| OpenCall { call, state: CallState::Waiting, parked: false };
         let calls = calls.into_iter().map(open).collect();
-        OpenCalls { calls, unobserved, ..OpenCalls::default() }
+        OpenCalls { calls, ..OpenCalls::default() }
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Duration> {

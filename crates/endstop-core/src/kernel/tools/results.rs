@@ -13,9 +13,6 @@ pub(crate) const MOST_CHANGED: usize = 64 * 1024;
 
 /// Reports to observers that a call has ended.
 pub(crate) fn emit_ended(open: &OpenCalls, at: usize, ran: Duration, effects: &mut Vec<Effect>) {
-    if open.unobserved {
-        return;
-    }
     if let Some(result) = open.result(at) {
         effects.push(Effect::Emit(RunEvent::ToolEnded {
             call_id: result.call_id.clone(),

@@ -15,6 +15,7 @@ use crate::kernel::judge::{Facts, Judgement, Step};
 use crate::kernel::outcome::decided_by::{Decision, Layer};
 use crate::kernel::outcome::ending::{Ending, Flow, excerpt};
 use crate::kernel::phase::{Next, Phase};
+use crate::kernel::setup::guest_mode::Capability;
 use crate::kernel::setup::spec::{Permission, RunSpec, ToolPolicy};
 use crate::message::{ToolCall, ToolResult, ToolStatus};
 use crate::streaming::StreamingState;
@@ -31,7 +32,7 @@ pub(crate) fn advance(
 ) -> Flow<Next> {
     let mut starts = Vec::new();
     let mut at = open.next;
-    if context.is_guest() {
+    if !context.may(Capability::Loop) {
         at = start_all(&mut open, &mut starts, context, effects);
     }
     while at < open.calls.len() {
@@ -161,13 +162,11 @@ fn start(
         Some(tool) => tool.time_limit(&arguments, limits),
         None => limits.tool_timeout,
     };
-    if !context.is_unobserved() {
-        effects.push(Effect::Emit(RunEvent::ToolStarted {
-            call_id: call.id.clone(),
-            name: call.name.clone(),
-            arguments: call.arguments.clone(),
-        }));
-    }
+    effects.push(Effect::Emit(RunEvent::ToolStarted {
+        call_id: call.id.clone(),
+        name: call.name.clone(),
+        arguments: call.arguments.clone(),
+    }));
     open.running.push(Running {
         id,
         at,
@@ -406,7 +405,7 @@ fn answered_calls<'a>(open: &'a OpenCalls, settings: &RunSpec) -> (Answered<'a>,
         if let CallState::Done(result, ran) = &open.state {
             calls.push((&*open.call, result));
             // A guest's call without a result is unknown, and so may have had another result.
-            let unknown = settings.guest.is_some() && result.status == ToolStatus::Aborted;
+            let unknown = !settings.may(Capability::Loop) && result.status == ToolStatus::Aborted;
             if *ran < WAITING && !unknown && !polls(&open.call.name) {
                 counted.push((&*open.call, result));
             }
