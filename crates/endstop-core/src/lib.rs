@@ -43,7 +43,6 @@ pub mod streaming;
 pub mod structured;
 pub mod termination;
 pub mod usage;
-mod usd_json;
 pub mod visible;
 
 pub use cache_use::{CacheUse, NanoUsdChange};

@@ -10,6 +10,13 @@
 //! assert!(Termination::is_success_str("stop") && !Termination::is_success_str("error_of_2030"));
 //! ```
 //!
+//! The specification closes the list of one version; a later one may have more entries. Code that matches
+//! a [`Termination`] therefore needs a `_` arm, and takes the category there. A reader of names that
+//! another version may have written, such as those in stored outcomes, uses
+//! [`is_success_str`](Termination::is_success_str) and [`category_str`](Termination::category_str), or
+//! the `category` that an outcome stores next to the name. Parsing and deserializing refuse an unknown
+//! name, because no other entry means the same.
+//!
 //! Source: ExAthena's `Terminations` (14 subtypes). Entries marked "Endstop" are additions: events
 //! that the sources have without a name at the level of a run.
 

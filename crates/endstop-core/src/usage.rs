@@ -5,6 +5,13 @@
 //! let usage = Usage { input_tokens: Some(1_000), output_tokens: Some(100), ..Usage::default() };
 //! assert_eq!(usage.total_tokens(), 1_100);
 //! ```
+//!
+//! In JSON, money is a number of dollars:
+//!
+//! ```text
+//! #[serde(rename = "cost_usd", with = "usd", default)]
+//! pub cost: NanoUsd,
+//! ```
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -287,6 +294,58 @@ impl Usage {
             self.output_tokens = self.generated_tokens();
             self.reasoning_apart = false;
         }
+    }
+}
+
+/// Money as a number of dollars.
+pub(crate) mod usd {
+    use super::NanoUsd;
+    use serde::de::{Error as _, Unexpected};
+    use serde::{Deserialize, Deserializer, Serialize as _, Serializer};
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde asks for")]
+    pub(crate) fn serialize<S: Serializer>(
+        money: &NanoUsd,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        money.to_usd().serialize(serializer)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<NanoUsd, D::Error> {
+        let usd = f64::deserialize(deserializer)?;
+        if !(0.0..=u64::MAX as f64 / 1e9).contains(&usd) {
+            return Err(D::Error::invalid_value(
+                Unexpected::Float(usd),
+                &"a non-negative amount of dollars",
+            ));
+        }
+        Ok(NanoUsd::from_usd(usd))
+    }
+}
+
+/// Money as a number of dollars, or `null`.
+pub(crate) mod optional_usd {
+    use super::NanoUsd;
+    use super::usd;
+    use serde::{Deserialize, Deserializer, Serialize as _, Serializer};
+
+    #[derive(Deserialize)]
+    struct Usd(#[serde(with = "usd")] NanoUsd);
+
+    #[expect(clippy::ref_option, reason = "the signature that serde asks for")]
+    pub(crate) fn serialize<S: Serializer>(
+        money: &Option<NanoUsd>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        money.map(NanoUsd::to_usd).serialize(serializer)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<NanoUsd>, D::Error> {
+        Ok(Option::<Usd>::deserialize(deserializer)?.map(|money| money.0))
     }
 }
 

@@ -51,9 +51,8 @@
 
 mod driver;
 mod recording;
-mod reply;
 
 pub use crate::kernel::{GuestCall, GuestMode, Spending};
 pub use driver::Guest;
+pub use driver::{Admission, GuestReply, GuestStart};
 pub use recording::Recorded;
-pub use reply::{Admission, GuestReply, GuestStart};

@@ -1,6 +1,10 @@
 //! Images and documents in messages and in results of tools, checked by the first bytes of their data.
+//!
+//! ```text
+//! sniffed_type(b"GIF89a…")                     // Some("image/gif")
+//! size_of(b"GIF89a\x80\x02\xe0\x01…")             // Some((640, 480))
+//! ```
 
-use super::size;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
@@ -113,8 +117,8 @@ impl Image {
         let Image::Base64 { data, .. } = self else { return None };
         // Only the beginning at first, because the data may be megabytes and the size is in its
         // header.
-        size::of(&decoded(data, HEADER)?)
-            .or_else(|| size::of(&decoded(data, usize::MAX)?))
+        size_of(&decoded(data, HEADER)?)
+            .or_else(|| size_of(&decoded(data, usize::MAX)?))
             .filter(|(width, height)| *width > 0 && *height > 0)
     }
 
@@ -183,7 +187,7 @@ impl Attachment {
     /// # Errors
     /// The bytes are not a PNG, JPEG, GIF or WebP image, or a PDF document.
     pub fn detect(bytes: &[u8]) -> Result<Attachment, MediaError> {
-        let media_type = size::media_type(bytes).ok_or(MediaError::Unrecognized)?;
+        let media_type = sniffed_type(bytes).ok_or(MediaError::Unrecognized)?;
         Attachment::from_bytes(bytes, media_type)
     }
 
@@ -269,11 +273,11 @@ fn check_data(what: &'static str, media_type: &str, data: &str) -> Result<(), Me
 }
 
 fn check_type(what: &'static str, stated: &str, bytes: &[u8]) -> Result<(), MediaError> {
-    let known = if what == "image" { size::IMAGES } else { &[PDF] };
+    let known = if what == "image" { IMAGES } else { &[PDF] };
     if !known.contains(&stated) {
         return Err(MediaError::UnknownType(stated.to_owned()));
     }
-    let found = size::media_type(bytes);
+    let found = sniffed_type(bytes);
     if found == Some(stated) {
         return Ok(());
     }
@@ -285,4 +289,83 @@ pub(super) fn decoded(data: &str, bytes: usize) -> Option<Vec<u8>> {
     // Whole groups of four characters, because a part of a group does not decode.
     let end = (bytes / 3).saturating_mul(4).min(data.len());
     STANDARD.decode(data.as_bytes().get(..end)?).ok()
+}
+
+/// The media types of images.
+const IMAGES: &[&str] = &["image/png", "image/jpeg", "image/gif", "image/webp"];
+
+/// Returns the media type that the first bytes of a file announce.
+fn sniffed_type(bytes: &[u8]) -> Option<&'static str> {
+    if bytes.starts_with(b"\x89PNG\r\n\x1a\n") {
+        Some("image/png")
+    } else if bytes.starts_with(b"\xff\xd8\xff") {
+        Some("image/jpeg")
+    } else if bytes.starts_with(b"GIF87a") || bytes.starts_with(b"GIF89a") {
+        Some("image/gif")
+    } else if bytes.starts_with(b"RIFF") && bytes.get(8..12) == Some(b"WEBP") {
+        Some("image/webp")
+    } else if bytes.starts_with(b"%PDF-") {
+        Some("application/pdf")
+    } else {
+        None
+    }
+}
+
+/// Returns the width and the height of an image in pixels.
+fn size_of(bytes: &[u8]) -> Option<(u32, u32)> {
+    match sniffed_type(bytes)? {
+        "image/png" => Some((big(bytes, 16, 4)?, big(bytes, 20, 4)?)),
+        "image/gif" => Some((little(bytes, 6, 2)?, little(bytes, 8, 2)?)),
+        "image/jpeg" => jpeg(bytes),
+        "image/webp" => webp(bytes),
+        _ => None,
+    }
+}
+
+/// Reads the frame header of a JPEG file, which follows any number of other segments.
+fn jpeg(bytes: &[u8]) -> Option<(u32, u32)> {
+    let mut at = 2;
+    loop {
+        // Any number of fill bytes may precede a marker.
+        while *bytes.get(at)? == 0xff && *bytes.get(at + 1)? == 0xff {
+            at += 1;
+        }
+        if *bytes.get(at)? != 0xff {
+            return None;
+        }
+        match *bytes.get(at + 1)? {
+            // Frame headers. C4, C8 and CC are tables and extensions.
+            0xc0..=0xc3 | 0xc5..=0xc7 | 0xc9..=0xcb | 0xcd..=0xcf => {
+                return Some((big(bytes, at + 7, 2)?, big(bytes, at + 5, 2)?));
+            }
+            // Markers without a length.
+            0x01 | 0xd0..=0xd7 => at += 2,
+            // The image data, or the end: there is no frame header.
+            0xd9 | 0xda => return None,
+            _ => at += 2 + usize::try_from(big(bytes, at + 2, 2)?).ok()?.max(2),
+        }
+    }
+}
+
+fn webp(bytes: &[u8]) -> Option<(u32, u32)> {
+    match bytes.get(12..16)? {
+        b"VP8X" => Some((little(bytes, 24, 3)? + 1, little(bytes, 27, 3)? + 1)),
+        b"VP8L" => {
+            let packed = little(bytes, 21, 4)?;
+            Some(((packed & 0x3fff) + 1, ((packed >> 14) & 0x3fff) + 1))
+        }
+        // The two highest bits are a scaling factor.
+        b"VP8 " => Some((little(bytes, 26, 2)? & 0x3fff, little(bytes, 28, 2)? & 0x3fff)),
+        _ => None,
+    }
+}
+
+fn big(bytes: &[u8], at: usize, length: usize) -> Option<u32> {
+    let digits = bytes.get(at..at.checked_add(length)?)?;
+    Some(digits.iter().fold(0, |number, byte| number << 8 | u32::from(*byte)))
+}
+
+fn little(bytes: &[u8], at: usize, length: usize) -> Option<u32> {
+    let digits = bytes.get(at..at.checked_add(length)?)?;
+    Some(digits.iter().rev().fold(0, |number, byte| number << 8 | u32::from(*byte)))
 }

@@ -11,7 +11,6 @@
 //! ```
 
 mod attachment;
-mod size;
 mod tokens;
 
 pub use attachment::{Attachment, Document, Image, MediaError};

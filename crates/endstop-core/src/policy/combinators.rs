@@ -15,8 +15,7 @@
 //! members does, because an AND, a NOT, a quorum and a streak need the complete step.
 
 use super::composite::Composite;
-use super::policy_box::BoxPolicy;
-use super::verdict::{StepContext, StepResult, Stop, TerminationPolicy, Verdict};
+use super::verdict::{BoxPolicy, StepContext, StepResult, Stop, TerminationPolicy, Verdict};
 use crate::run_data::RunData;
 use std::ops::{BitAnd, BitOr, Not};
 

@@ -19,8 +19,7 @@
 //! unknown name or an empty list is an error.
 
 use super::config::{Config, PolicyError};
-use super::policy_box::BoxPolicy;
-use super::verdict::{StepContext, StepResult, Stop, TerminationPolicy, Verdict};
+use super::verdict::{BoxPolicy, StepContext, StepResult, Stop, TerminationPolicy, Verdict};
 use crate::run_data::RunData;
 use crate::visible::is_blank;
 use serde_json::{Value, json};

@@ -29,9 +29,7 @@ mod combinators;
 mod composite;
 mod confidence;
 pub(crate) mod config;
-mod fault;
 pub mod final_pattern;
-mod policy_box;
 mod reward_threshold;
 mod verdict;
 
@@ -39,11 +37,11 @@ pub use combinators::k_of;
 pub use composite::Composite;
 pub use confidence::Confident;
 pub use config::PolicyError;
-pub use fault::PolicyFault;
+
 pub use final_pattern::FinalPattern;
-pub use policy_box::BoxPolicy;
+
 pub use reward_threshold::RewardThreshold;
 pub use verdict::{
-    ClonePolicy, ClosedVerdict, PolicyEnd, StepCall, StepContext, StepOutput, StepResult, Stop,
-    TerminationPolicy, Verdict,
+    BoxPolicy, ClonePolicy, ClosedVerdict, PolicyEnd, PolicyFault, StepCall, StepContext,
+    StepOutput, StepResult, Stop, TerminationPolicy, Verdict,
 };

@@ -1,12 +1,20 @@
-//! The vocabulary of policies: a step, a verdict about it, and the trait of a policy.
+//! The vocabulary of policies: a step, a verdict about it, the trait of a policy, a policy of any type,
+//! and the failure of one that is not written in Rust.
+//!
+//! ```
+//! use endstop_core::policy::PolicyFault;
+//! let fault = PolicyFault { evidence: "ValueError: no".into(), diagnostic: "Traceback …".into() };
+//! let unwound = std::panic::catch_unwind(|| fault.raise()).unwrap_err();
+//! assert_eq!(unwound.downcast_ref::<PolicyFault>().unwrap().evidence, "ValueError: no");
+//! ```
 
 use crate::run_data::RunData;
 use crate::termination::Termination;
-use crate::usage::NanoUsd;
-use crate::usd_json::optional_usd;
+use crate::usage::{NanoUsd, optional_usd};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt;
+use std::panic::resume_unwind;
 
 /// The outcome of one step; in a live run, one turn with its tools.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -314,5 +322,88 @@ impl Clone for Box<dyn TerminationPolicy> {
 impl fmt::Debug for dyn TerminationPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+/// The failure of a policy in another language, such as an exception. It ends the run as
+/// `error_during_execution`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyFault {
+    /// The failure in one line, for the evidence of the outcome.
+    pub evidence: String,
+    /// Details, for example a traceback, for the diagnostic of the outcome.
+    pub diagnostic: String,
+}
+
+impl PolicyFault {
+    /// Leaves the policy with this failure. The kernel catches it as it catches a panic of a policy
+    /// in Rust, but nothing is printed.
+    pub fn raise(self) -> ! {
+        // Not `panic_any`, which would call the panic hook.
+        resume_unwind(Box::new(self))
+    }
+}
+
+/// A boxed policy with the operators `|`, `&` and `!`.
+#[derive(Clone)]
+pub struct BoxPolicy(Box<dyn TerminationPolicy>);
+
+impl BoxPolicy {
+    /// Boxes a policy.
+    pub fn new(policy: impl TerminationPolicy + 'static) -> BoxPolicy {
+        BoxPolicy(Box::new(policy))
+    }
+
+    /// Returns the boxed policy.
+    pub fn into_inner(self) -> Box<dyn TerminationPolicy> {
+        self.0
+    }
+}
+
+impl From<Box<dyn TerminationPolicy>> for BoxPolicy {
+    fn from(inner: Box<dyn TerminationPolicy>) -> BoxPolicy {
+        BoxPolicy(inner)
+    }
+}
+
+impl fmt::Debug for BoxPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("BoxPolicy").field(&self.0.name()).finish()
+    }
+}
+
+impl TerminationPolicy for BoxPolicy {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+    fn description(&self) -> &str {
+        self.0.description()
+    }
+    fn default_config(&self) -> Value {
+        self.0.default_config()
+    }
+    fn specification(&self) -> Option<Value> {
+        self.0.specification()
+    }
+    fn needs(&self) -> Vec<RunData> {
+        self.0.needs()
+    }
+    fn should_terminate(&mut self, step: &StepResult, context: &StepContext) -> Verdict {
+        self.0.should_terminate(step, context)
+    }
+    fn begin_turn(&mut self) {
+        self.0.begin_turn();
+    }
+    fn on_delta(&mut self, piece: &str, context: &StepContext) -> Option<Stop> {
+        self.0.on_delta(piece, context)
+    }
+    fn on_text_complete(&mut self, text: &str, context: &StepContext) -> Option<Stop> {
+        self.0.on_text_complete(text, context)
+    }
+    fn join_all(&mut self) {
+        self.0.join_all();
+    }
+    fn reset(&mut self) {
+        self.0.reset();
     }
 }

@@ -13,9 +13,11 @@
 //! model's part in the run (`tool_use`, `paused`, `in_progress`) are additions.
 
 mod default_detection;
-mod helpers;
 mod termination_signal;
 
 pub use default_detection::{NoDetection, YesNo, default_detection, known_value};
-pub use helpers::{calculate_confidence, create_signal, is_signal};
-pub use termination_signal::{Confidence, ProviderSpecific, SignalReason, TerminationSignal};
+
+pub use termination_signal::{
+    Confidence, ProviderSpecific, SignalReason, TerminationSignal, calculate_confidence,
+    create_signal, is_signal,
+};

@@ -4,8 +4,7 @@
 use crate::error_class::ErrorClass;
 use crate::media::ImageTokens;
 use crate::price::Price;
-use crate::usage::{NanoUsd, Unreported, Usage};
-use crate::usd_json::usd;
+use crate::usage::{NanoUsd, Unreported, Usage, usd};
 use serde::{Deserialize, Serialize};
 
 /// The models of a run.

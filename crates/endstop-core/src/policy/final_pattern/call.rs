@@ -23,8 +23,7 @@
 
 use super::argument;
 use super::brackets::{Brackets, Closed};
-use super::callee::Callee;
-use super::declaration::{Declaration, Pick, ScannerOptions};
+use super::declaration::{Callee, Declaration, Pick, ScannerOptions};
 use super::opening::Openings;
 use crate::markdown::Markdown;
 

@@ -19,7 +19,6 @@
 mod argument;
 mod brackets;
 mod call;
-mod callee;
 mod declaration;
 mod opening;
 mod pattern;
@@ -27,9 +26,9 @@ mod python;
 pub mod regex;
 
 pub use call::Scanner;
-pub use callee::Callee;
-use callee::NAME;
-pub use declaration::{Declaration, Pick, ScannerOptions};
+
+use declaration::NAME;
+pub use declaration::{Callee, Declaration, Pick, ScannerOptions};
 pub(crate) use regex::Expression;
 pub use regex::Patterns;
 

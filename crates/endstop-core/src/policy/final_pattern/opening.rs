@@ -6,7 +6,7 @@
 //! no bracket, or the reverse, costs one search. Blocks bound the search, so that a caller that
 //! stops at each opening does not search the same text for names repeatedly.
 
-use super::callee::Callee;
+use super::declaration::Callee;
 use memchr::{memchr, memchr_iter, memmem};
 
 /// Number of bytes that are searched at once.

@@ -14,9 +14,8 @@
 //! pattern's source contains `FINAL_VAR` and the group names a variable, the answer is the
 //! variable's value in Python's form. This mode does not decide in mid-stream.
 
-use super::callee::NAME;
-use super::pattern;
-use super::python;
+use super::declaration::NAME;
+use super::{pattern, python};
 use crate::policy::config::{Config, PolicyError};
 use crate::policy::{StepContext, Stop};
 use regex_automata::meta::Regex;
