@@ -88,13 +88,7 @@ impl RunContext {
             now: Duration::ZERO,
             next_effect: 1,
             jitter: Jitter::default(),
-            ledger: Ledger {
-                max_usd: spec.limits.max_budget_usd.map(NanoUsd::from_usd),
-                max_tokens: spec.limits.max_tokens,
-                counts: spec.limits.max_tokens_counts,
-                reserves,
-                ..Ledger::default()
-            },
+            ledger: Ledger::new(&spec.limits, reserves),
             models: Models::default(),
             counts: Counts::default(),
             attempts: Attempts::default(),
@@ -125,9 +119,7 @@ impl RunContext {
 
     /// Replaces the limits. What was spent so far counts against them.
     pub(super) fn replace_limits(&mut self, limits: Limits) {
-        self.ledger.max_usd = limits.max_budget_usd.map(NanoUsd::from_usd);
-        self.ledger.max_tokens = limits.max_tokens;
-        self.ledger.counts = limits.max_tokens_counts;
+        self.ledger.set_ceilings(&limits);
         self.state.iteration_limit = limits.max_turns;
         self.settings.limits = limits;
     }

@@ -165,7 +165,7 @@ fn begin_call(call: GuestCall, retry: bool, context: &mut RunContext) -> Flow<Ne
         // After an equal request that counted as a turn, the next one may be a retry again.
         context.guest.retakes = 0;
         context.attempts = Attempts::default();
-        context.said.partial.clear();
+        context.said.begin_answer();
         forget_earlier_turns(context);
         if context.may(Capability::Input) {
             for message in call.input {
@@ -211,7 +211,7 @@ fn discard_turn(context: &mut RunContext) {
     context.guest.retakes += 1;
     context.attempts.recorded = false;
     context.counts.turns = context.counts.turns.saturating_sub(1);
-    context.said.partial.clear();
+    context.said.begin_answer();
     let mut messages = std::mem::take(&mut context.state.messages);
     messages.truncate(context.guest.before_response);
     context.state.replace(messages);

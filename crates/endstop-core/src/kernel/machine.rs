@@ -14,7 +14,7 @@ use super::ceilings::ledger::Granted;
 use super::ceilings::precheck::time_used;
 use super::context::RunContext;
 use super::effect::{Effect, EffectId};
-use super::event::{Compaction, EventKind, HookDecision, TurnDelta};
+use super::event::{Compaction, EventKind, HookDecision, ToolReport, TurnDelta};
 use super::guest::{asked, closed};
 use super::outcome::ending::{Ending, Flow};
 use super::phase::{CallClock, Idle, Next, Phase, Point, Stage};
@@ -190,16 +190,7 @@ impl Machine {
             // A second `Start` would reset the budget and the jitter of a running run.
             EventKind::Start { .. } if !matches!(phase, Phase::New) => return Continue(None),
             EventKind::Start { seed, price, wall_ms } => start(seed, price, wall_ms, context)?,
-            EventKind::Delta { call, delta } => {
-                let thought = self.phase.thinks();
-                self.streamed(call, delta, effects)?;
-                // A journal merges deltas that request nothing, and would lose the time at which
-                // the reasoning began. The request for a tick gives this delta its own record.
-                if !thought && self.phase.thinks() && self.has_thinking_limit() {
-                    self.armed = None;
-                }
-                return Continue(None);
-            }
+            EventKind::Delta { call, delta } => return self.streamed(call, delta, effects),
             EventKind::Asked { call } => match phase {
                 Phase::New => return Continue(None),
                 _ if context.may(Capability::Loop) => return Continue(None),
@@ -213,22 +204,9 @@ impl Machine {
                 Some(call) => attempt_failed(&call, &error, partial.as_deref(), context, effects)?,
                 None => return self.handed_over(id, Err((&error, partial.as_deref())), effects),
             },
-            EventKind::ToolEnded { tool, report } if context.background.runs(tool) => {
-                if let Some(ending) = background::ended(tool, report, context, effects) {
-                    if !matches!(phase, Phase::Stopping { .. } | Phase::WrappingUp(_)) {
-                        self.stop(ending, effects)?;
-                        return Continue(None);
-                    }
-                }
-                return self.answer_again();
+            EventKind::ToolEnded { tool, report } => {
+                return self.tool_reported(tool, report, effects);
             }
-            EventKind::ToolEnded { .. } if matches!(phase, Phase::Stopping { .. }) => {
-                stopping(phase.take(), &event, context, effects)?
-            }
-            EventKind::ToolEnded { tool, report } => match phase.take_calls() {
-                Some(calls) => tool_ended(calls, tool, report, context, effects),
-                None => return Continue(None),
-            },
             EventKind::Answered { id, answer } => return self.answered(id, answer, effects),
             EventKind::Parked { request } => {
                 parked(phase, request, effects);
@@ -256,20 +234,24 @@ impl Machine {
                 }
                 other => Next::Wait(other),
             },
-            EventKind::Reserved { id, granted, granted_tokens, refused_by } => match phase {
-                Phase::WrappingUp(wrap_up) if wrap_up.waits_for_budget(id) => {
-                    let granted = Granted { usd: granted, tokens: granted_tokens };
-                    let Phase::WrappingUp(wrap_up) = phase.take() else { return Continue(None) };
-                    Next::Wait(wrap_up::reserved(id, wrap_up.ending, granted, context, effects)?)
+            EventKind::Reserved { id, granted, granted_tokens, refused_by } => {
+                let granted = Granted { usd: granted, tokens: granted_tokens };
+                match phase {
+                    Phase::WrappingUp(wrap_up) if wrap_up.waits_for_budget(id) => {
+                        let Phase::WrappingUp(wrap_up) = phase.take() else {
+                            return Continue(None);
+                        };
+                        let ending = wrap_up.ending;
+                        Next::Wait(wrap_up::reserved(id, ending, granted, context, effects)?)
+                    }
+                    Phase::Reserving { id: waited } if *waited == id => {
+                        reserved(id, granted, refused_by, context, effects)?
+                    }
+                    // A grant for an abandoned reservation is the driver's to return; see
+                    // `Effect::Abandon`.
+                    _ => return Continue(None),
                 }
-                Phase::Reserving { id: waited } if *waited == id => {
-                    let granted = Granted { usd: granted, tokens: granted_tokens };
-                    reserved(id, granted, refused_by, context, effects)?
-                }
-                // A grant for an abandoned reservation is the driver's to return; see
-                // `Effect::Abandon`.
-                _ => return Continue(None),
-            },
+            }
             EventKind::Observe { variables, metrics } => {
                 context.observe(variables, metrics);
                 return Continue(None);
@@ -310,25 +292,61 @@ impl Machine {
         }
     }
 
-    fn has_thinking_limit(&self) -> bool {
-        self.context.settings.limits.thinking_timeout.is_some()
-    }
-
     /// Hands streamed content to the call that it belongs to.
-    fn streamed(&mut self, id: EffectId, piece: TurnDelta, effects: &mut Vec<Effect>) -> Flow {
+    fn streamed(
+        &mut self,
+        id: EffectId,
+        piece: TurnDelta,
+        effects: &mut Vec<Effect>,
+    ) -> Flow<Option<Next>> {
+        let thought = self.phase.thinks();
         match &mut self.phase {
-            Phase::Calling(call) if call.id == id => delta(call, piece, &mut self.context, effects),
+            Phase::Calling(call) if call.id == id => {
+                delta(call, piece, &mut self.context, effects)?;
+            }
             Phase::WrappingUp(wrap_up) => {
                 if let Stage::Calling(call) = &mut wrap_up.stage {
                     if call.id == id {
                         wrap_up::delta(call, piece, &self.context);
                     }
                 }
-                Continue(())
             }
             // A delta of an aborted call may still be in the driver's queue; it is dropped.
-            _ => Continue(()),
+            _ => {}
         }
+        // A journal merges deltas that request nothing, and would lose the time at which the
+        // reasoning began. The request for a tick gives this delta its own record.
+        let limited = self.context.settings.limits.thinking_timeout.is_some();
+        if !thought && self.phase.thinks() && limited {
+            self.armed = None;
+        }
+        Continue(None)
+    }
+
+    /// Hands the result of a tool to the calls that wait for it.
+    fn tool_reported(
+        &mut self,
+        tool: EffectId,
+        report: ToolReport,
+        effects: &mut Vec<Effect>,
+    ) -> Flow<Option<Next>> {
+        let Machine { context, phase, .. } = self;
+        if context.background.runs(tool) {
+            let ending = background::ended(tool, report, context, effects);
+            return match ending {
+                Some(ending) if !matches!(phase, Phase::Stopping { .. } | Phase::WrappingUp(_)) => {
+                    self.stop(ending, effects).map_continue(|()| None)
+                }
+                _ => self.answer_again(),
+            };
+        }
+        Continue(Some(match phase.take() {
+            Phase::Tools(calls) => tool_ended(calls, tool, report, context, effects),
+            ending @ Phase::Stopping { .. } => {
+                stopping(ending, &EventKind::ToolEnded { tool, report }, context, effects)?
+            }
+            other => Next::Wait(other),
+        }))
     }
 
     /// Ends the run with the response to its hand-over. A response to another call is ignored.

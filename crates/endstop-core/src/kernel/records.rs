@@ -10,7 +10,7 @@ use super::outcome::{CompactionAttempt, VerifyRound};
 use crate::error_class::ModelError;
 use crate::message::{ToolCall, ToolResult, ToolStatus};
 use crate::price::Price;
-use crate::visible::{append_piece, visible_text};
+use crate::visible::{append_piece, is_blank, unclosed_reasoning, visible_text};
 use std::time::Duration;
 
 /// The counters of a run since its start. Those "in a row" return to zero.
@@ -56,14 +56,63 @@ impl Counts {
 #[derive(Debug, Default)]
 pub(super) struct Said {
     /// The answer so far, if earlier turns were truncated and continued, or paused.
-    pub(super) partial: String,
+    partial: String,
     /// The last text of the run with a visible part, or else its first one. With its reasoning.
-    pub(super) last_text: Option<String>,
+    last_text: Option<String>,
     /// The model that answered, as the provider names it.
     pub(super) model: Option<String>,
 }
 
 impl Said {
+    /// The answer so far, with its reasoning.
+    pub(super) fn partial(&self) -> &str {
+        &self.partial
+    }
+
+    /// The visible part of the answer so far.
+    pub(super) fn visible_partial(&self) -> &str {
+        visible_text(&self.partial)
+    }
+
+    /// Begins a new answer: the one so far is complete, or void.
+    pub(super) fn begin_answer(&mut self) {
+        self.partial.clear();
+    }
+
+    /// Adds the text of a response to the answer so far.
+    pub(super) fn add(&mut self, text: &str) -> Added {
+        let blank = is_blank(&self.rest(text));
+        let before = self.partial.len();
+        append_piece(&mut self.partial, text);
+        Added { blank, before, visible: self.visible_partial().to_owned() }
+    }
+
+    /// Settles the text that was added: it becomes the last text, unless it only reasons, and the next
+    /// response continues the answer, unless this one calls tools.
+    pub(super) fn settle(&mut self, text: &str, added: &Added, has_calls: bool) {
+        // A turn that only reasons takes no text away.
+        if !added.blank || self.last_text.is_none() && !is_blank(text) {
+            let last = if has_calls { text } else { &self.partial };
+            self.last_text = Some(last.to_owned());
+        }
+        if has_calls {
+            self.begin_answer();
+        } else if added.blank && unclosed_reasoning(&self.partial).is_none() {
+            // The next piece continues what was said, not the blanks.
+            self.partial.truncate(added.before);
+        }
+    }
+
+    /// Stores the text of a call that did not end, as the last text of the run.
+    pub(super) fn cut_off(&mut self, text: &str) {
+        self.last_text = Some(self.with(text));
+    }
+
+    /// Takes the last text with its reasoning.
+    pub(super) fn take_last_text(&mut self) -> Option<String> {
+        self.last_text.take()
+    }
+
     /// Returns the answer so far, with another piece.
     pub(super) fn with(&self, piece: &str) -> String {
         let mut answer = self.partial.clone();
@@ -73,7 +122,7 @@ impl Said {
 
     /// Returns the visible part of the piece that continues the answer so far.
     pub(super) fn rest(&self, piece: &str) -> String {
-        let (before, whole) = (visible_text(&self.partial), self.with(piece));
+        let (before, whole) = (self.visible_partial(), self.with(piece));
         let whole = visible_text(&whole);
         // Only later pieces show that the first one was reasoning.
         whole.strip_prefix(before).unwrap_or(whole).to_owned()
@@ -88,6 +137,17 @@ impl Said {
     pub(super) fn at<'a>(&'a self, text: &'a str) -> SaidText<'a> {
         SaidText { text, last: self.last_text.as_deref() }
     }
+}
+
+/// The text of a response that was added to the answer so far.
+#[derive(Debug)]
+pub(super) struct Added {
+    /// The visible answer with this text.
+    pub(super) visible: String,
+    /// `true` if this text adds nothing visible.
+    pub(super) blank: bool,
+    /// Length of the answer before, in bytes.
+    before: usize,
 }
 
 /// The attempts at the current turn. Each turn starts with the default.

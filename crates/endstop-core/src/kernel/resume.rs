@@ -61,7 +61,7 @@ pub(super) fn resumed(
                 return Continue(Next::Wait(Phase::Guest(lost_call(call))));
             }
             if !is_blank(&call.text) {
-                context.said.last_text = Some(context.said.with(&call.text));
+                context.said.cut_off(&call.text);
             }
             check_limits(context)?;
             Next::Call

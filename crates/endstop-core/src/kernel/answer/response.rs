@@ -43,13 +43,13 @@ pub(crate) struct Response {
     /// Neither truncated nor filtered.
     pub(crate) whole: bool,
     /// The last call is probably truncated, because the output fills its cap.
-    pub(crate) cut_call: bool,
+    pub(super) cut_call: bool,
     /// The output cap that applied.
     pub(crate) cap: Option<u64>,
     /// The ceiling that had lowered the cap, if the output reached it.
-    pub(crate) cut_by: Option<(Ceiling, u64)>,
+    pub(super) cut_by: Option<(Ceiling, u64)>,
     /// The reason why the text is not an answer.
-    pub(crate) no_answer: Option<NoAnswer>,
+    pub(super) no_answer: Option<NoAnswer>,
     pub(crate) declared_by_finish: bool,
 }
 
@@ -61,14 +61,14 @@ impl Response {
     }
 
     /// `true` if the text is an answer that ends the run.
-    pub(crate) fn is_answer(&self) -> bool {
+    pub(super) fn is_answer(&self) -> bool {
         !self.has_calls && self.whole && self.no_answer.is_none()
     }
 }
 
 /// Decides what follows a response: what is wrong with it comes before its calls and its answer.
 /// `fault` is the ending of a policy that panicked on the answer.
-pub(crate) fn judge_response(
+pub(super) fn judge_response(
     response: Response,
     calls: OpenCalls,
     fault: Option<Box<Ending>>,
@@ -226,7 +226,7 @@ fn lost_call(
     context: &mut RunContext,
     effects: &mut Vec<Effect>,
 ) -> Flow<Next> {
-    context.said.partial.clear();
+    context.said.begin_answer();
     context.counts.lost_calls += 1;
     context.counts.mistakes += 1;
     let evidence = why.evidence(shown);
@@ -270,7 +270,7 @@ fn answered_in_text(
     };
     let Judgement { ending, told, nudges, .. } = context.judge.step(Facts::Step(step), effects);
     if !response.blank || ending.is_some() || told.is_some() {
-        context.said.partial.clear();
+        context.said.begin_answer();
     }
     match ending {
         Some(ending) if ending.termination == Termination::Stop => {
@@ -286,7 +286,7 @@ fn answered_in_text(
     }
     if context.settings.output_schema {
         // Repaired like any other answer that violates the schema, which may accept an empty string.
-        context.said.partial.clear();
+        context.said.begin_answer();
         return validated(answer(), Err("the answer is blank".to_owned()), context, effects);
     }
     blank_answer(shown, nudges, context, effects)
@@ -301,7 +301,7 @@ fn blank_answer(
 ) -> Flow<Next> {
     context.counts.empty_turns += 1;
     let evidence = format!("{} blank answers in a row ({shown})", context.counts.empty_turns);
-    let cut = !is_blank(&context.said.partial) && context.counts.continuations > 0;
+    let cut = !is_blank(context.said.partial()) && context.counts.continuations > 0;
     let (ending, message) = if cut {
         let evidence = format!("the answer was cut, and its rest is blank: {evidence}");
         let (termination, decision) =

@@ -57,7 +57,7 @@ fn candidate(ending: &Ending, context: &RunContext) -> Value {
 
 /// Handles a run that would end as a success: validates it against the schema, then asks the stop
 /// hook.
-pub(crate) fn succeed(ending: Box<Ending>, candidate: Value, context: &RunContext) -> Flow<Next> {
+pub(super) fn succeed(ending: Box<Ending>, candidate: Value, context: &RunContext) -> Flow<Next> {
     if context.settings.output_schema {
         return Continue(Next::Validate { success: ending, candidate });
     }
@@ -121,7 +121,7 @@ fn ask_stop_hook(ending: Box<Ending>, context: &RunContext) -> Flow<Next> {
 }
 
 /// Handles the reply to a text answer: the run continues with it, or ends if there is none.
-pub(crate) fn reply_answered(
+fn reply_answered(
     mut ending: Box<Ending>,
     answer: HookDecision,
     context: &mut RunContext,
@@ -150,7 +150,7 @@ pub(crate) fn reply_answered(
 }
 
 /// Handles the stop hook's answer: the success goes to the verifier, or is vetoed.
-pub(crate) fn stop_hook_answered(
+fn stop_hook_answered(
     mut ending: Box<Ending>,
     answer: HookDecision,
     context: &mut RunContext,
@@ -191,7 +191,7 @@ pub(crate) fn stop_hook_answered(
 const MOST_OUTPUT: usize = 16 * 1024;
 
 /// Asks the verifier about a success, or ends the run with it if there is none.
-pub(crate) fn ask_verifier(mut success: Box<Ending>, context: &RunContext) -> Flow<Next> {
+fn ask_verifier(mut success: Box<Ending>, context: &RunContext) -> Flow<Next> {
     if !context.settings.verifier {
         return Break(success);
     }

@@ -21,7 +21,7 @@ use crate::message::{ModelTurn, Part, Role, ToolCall};
 use crate::signal::SignalReason;
 use crate::termination::Termination;
 use crate::usage::Usage;
-use crate::visible::{append_piece, is_blank, unclosed_reasoning, visible_text};
+use crate::visible::is_blank;
 use serde_json::Value;
 use std::collections::HashSet;
 use std::ops::ControlFlow::{Break, Continue};
@@ -48,7 +48,7 @@ pub(crate) fn turn_ended(
         return retry_starved(cut_by, &turn, cap, context, effects);
     }
     // The beginning of a continued answer, which the policy has read before this response.
-    let before = visible_text(&context.said.partial).to_owned();
+    let before = context.said.visible_partial().to_owned();
     let (response, calls) = record_response(turn, usage, (cap, cut_by), context, effects);
     // Open the calls first: if a policy panics below, they still get results, and the conversation
     // stays valid.
@@ -65,7 +65,7 @@ pub(crate) fn turn_ended(
     };
     if let Some(ending) = judgement.ending {
         context.state.streaming.abort();
-        context.said.partial.clear();
+        context.said.begin_answer();
         return end_or_succeed(ending, calls, context);
     }
     match judgement.fault {
@@ -115,33 +115,19 @@ fn record_response(
     let covered = context.state.messages.len();
     context.attempts.recorded = true;
     context.attempts.failure = None;
-    let rest = context.said.rest(&text);
-    let blank = is_blank(&rest);
-    let said_before = context.said.partial.len();
-    append_piece(&mut context.said.partial, &text);
-    let visible = visible_text(&context.said.partial).to_owned();
-    let no_answer = no_answer(&turn, &visible, has_calls, context);
+    let added = context.said.add(&text);
+    let no_answer = no_answer(&turn, &added.visible, has_calls, context);
     // A text is neither a mistake nor a repetition, so what is counted in a row begins again.
-    if !has_calls && !blank && no_answer.is_none() {
+    if !has_calls && !added.blank && no_answer.is_none() {
         context.counts.mistakes = 0;
     }
     let paused = turn.signal.reason == SignalReason::Paused;
     let (calls, answer) = append_turn(turn.parts, paused, context);
     if counted {
-        context.prompt.count_request(&usage);
-        context.prompt.known = Some((usage.total_tokens(), covered + usize::from(answer)));
+        let covered = covered + usize::from(answer);
+        context.prompt.count(&usage, usage.total_tokens(), covered);
     }
-    // A turn that only reasons takes no text away.
-    if !blank || context.said.last_text.is_none() && !is_blank(&text) {
-        context.said.last_text =
-            Some(if has_calls { text.clone() } else { context.said.partial.clone() });
-    }
-    if has_calls {
-        context.said.partial.clear();
-    } else if blank && unclosed_reasoning(&context.said.partial).is_none() {
-        // The next piece continues what was said, not the blanks.
-        context.said.partial.truncate(said_before);
-    }
+    context.said.settle(&text, &added, has_calls);
     effects.push(Effect::Emit(RunEvent::TurnEnded {
         turn: context.counts.turns,
         text: text.clone(),
@@ -171,8 +157,8 @@ fn record_response(
         declared_by_finish: whole
             && context.settings.finish_tool
             && calls.iter().any(|call| call.name == "finish"),
-        text: visible,
-        blank,
+        text: added.visible,
+        blank: added.blank,
         signal: turn.signal,
         unparseable: turn.unparseable,
         has_calls,
@@ -200,7 +186,7 @@ fn no_answer(
     // text is accepted as the answer.
     let settings = &context.settings;
     let only_finish = settings.finish_tool && settings.tools.is_empty();
-    NoAnswer::of(turn, &context.said.partial, visible, settings)
+    NoAnswer::of(turn, context.said.partial(), visible, settings)
         .filter(|why| !only_finish || *why != NoAnswer::Announced)
 }
 
@@ -257,8 +243,8 @@ fn retry_starved(
     }
     if turn.usage.input_tokens.is_some() {
         // The same prompt is sent again, and the provider has just counted it.
-        context.prompt.count_request(&turn.usage);
-        context.prompt.known = Some((turn.usage.prompt_tokens(), context.state.messages.len()));
+        let covered = context.state.messages.len();
+        context.prompt.count(&turn.usage, turn.usage.prompt_tokens(), covered);
     }
     let raises = context.may(Capability::Retry) && context.may(Capability::Cap);
     if let Some(cap) = cap.filter(|_| raises && !context.attempts.starved_this_turn) {

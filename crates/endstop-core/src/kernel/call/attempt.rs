@@ -213,7 +213,7 @@ fn record_failure(
         .filter(|text| !is_blank(text))
         .or_else(|| Some(call.text.clone()).filter(|text| !is_blank(text)));
     if let Some(text) = &text {
-        context.said.last_text = Some(context.said.with(text));
+        context.said.cut_off(text);
     }
     if let Some(turn) = partial {
         turn.signal.keep_in(&mut context.state.last_signal);
@@ -304,7 +304,7 @@ fn with_error(ending: Box<Ending>, error: &ModelError) -> Box<Ending> {
 
 /// `true` if another model may succeed after an error of this class: the model or its server is at
 /// fault, and not the request.
-pub(crate) fn may_help(class: ErrorClass) -> bool {
+fn may_help(class: ErrorClass) -> bool {
     matches!(
         class,
         ErrorClass::Overloaded
@@ -315,14 +315,14 @@ pub(crate) fn may_help(class: ErrorClass) -> bool {
 }
 
 /// Returns the number of the next fallback after an error of this class, if there is one.
-pub(crate) fn next_fallback(class: ErrorClass, context: &RunContext) -> Option<u32> {
+fn next_fallback(class: ErrorClass, context: &RunContext) -> Option<u32> {
     let next = context.models.current.saturating_add(1);
     let exists = next as usize <= context.settings.fallbacks.len();
     (may_help(class) && exists && !context.models.restarts).then_some(next)
 }
 
 /// Switches to a fallback, and continues the turn with it.
-pub(crate) fn switch_model(
+fn switch_model(
     to: u32,
     because: ErrorClass,
     context: &mut RunContext,
@@ -347,7 +347,7 @@ pub(crate) fn switch_model(
 }
 
 /// Returns to the run's own model before a call, if the run was resumed with it.
-pub(crate) fn restart_models(context: &mut RunContext, effects: &mut Vec<Effect>) {
+pub(super) fn restart_models(context: &mut RunContext, effects: &mut Vec<Effect>) {
     if std::mem::take(&mut context.models.restarts) && context.models.current > 0 {
         use_model(0, None, context, effects);
     }

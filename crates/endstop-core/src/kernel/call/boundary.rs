@@ -68,7 +68,7 @@ pub(crate) fn begin_turn(context: &mut RunContext) -> Flow {
     // Measurements belong to one step, so the next one starts without any.
     context.judge.context.step = i64::from(context.counts.turns);
     // An answer that continues is still the same step.
-    if context.said.partial.is_empty() {
+    if context.said.partial().is_empty() {
         context.judge.context.metrics.clear();
     }
     check_limits(context)
@@ -138,7 +138,7 @@ pub(crate) fn said(text: String, context: &mut RunContext) {
 }
 
 /// Moves the waiting messages into the conversation.
-pub(crate) fn enter_messages(context: &mut RunContext, effects: &mut Vec<Effect>) {
+fn enter_messages(context: &mut RunContext, effects: &mut Vec<Effect>) {
     for text in take(&mut context.unread) {
         // The user may ask for exactly the calls that counted as repetition before.
         context.judge.context.message_arrived = true;

@@ -163,7 +163,7 @@ fn call(
     effects: &mut Vec<Effect>,
 ) -> Flow<Next> {
     // Before the call is counted, because a policy that panics here prevents the call.
-    context.judge.begin_response(visible_text(&context.said.partial))?;
+    context.judge.begin_response(context.said.visible_partial())?;
     let id = context.effect_id();
     let prompt_bound = context.prompt_bound();
     context.attempts.attempt += 1;
@@ -188,7 +188,7 @@ fn call(
         last_content: None,
         thinks_since: None,
         text: String::new(),
-        opening: Opening::after(&context.said.partial),
+        opening: Opening::after(context.said.partial()),
         shown: false,
         deferred_stop: false,
         hidden: 0,
@@ -242,7 +242,7 @@ pub(crate) fn delta(
     call.deferred_stop |= judgement.deferred;
     // The text streamed so far becomes the last text, unless a policy panicked on it.
     if judgement.ending.is_some() && !is_blank(&call.text) {
-        context.said.last_text = Some(context.said.with(&call.text));
+        context.said.cut_off(&call.text);
     }
     // A policy's decision comes first: an answer that is complete stands.
     match judgement.any_ending().or(used_up) {

@@ -1,7 +1,6 @@
 //! The cost of a model call: what it used, as far as the provider reports it, and what it may have
 //! used beyond that.
 
-use super::prompt::Request;
 use crate::error_class::ModelError;
 use crate::kernel::context::RunContext;
 use crate::kernel::effect::Effect;
@@ -138,8 +137,8 @@ fn estimate(call: &Call, response: Option<&ModelTurn>, context: &RunContext) -> 
     let whole = response.map_or(0, |turn| turn.parts.iter().map(chars).sum());
     let generated = streamed.max(whole).div_ceil(4);
     let reported = response.map(|turn| &turn.usage);
-    let request = context.prompt.request.as_ref().map(Request::usage);
-    let prompt = match context.prompt.known {
+    let request = context.prompt.request_usage();
+    let prompt = match context.prompt.known() {
         _ if request.is_some() => request.map_or(0, |usage| usage.prompt_tokens()),
         Some((tokens, covered)) => {
             let rest = context.state.messages.get(covered..).unwrap_or_default();

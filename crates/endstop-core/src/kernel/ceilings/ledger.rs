@@ -8,13 +8,13 @@
 
 use crate::cache_use::{CacheUse, NanoUsdChange};
 use crate::kernel::outcome::decided_by::{Decision, Layer};
-use crate::limits::TokensCounted;
+use crate::limits::{Limits, TokensCounted};
 use crate::price::Price;
 use crate::termination::Termination;
 use crate::usage::{NanoUsd, Unreported, Usage};
 
 /// The smallest useful output cap, in tokens. Less would truncate almost every answer or tool call.
-pub(crate) const LEAST_OUTPUT: u64 = 256;
+pub(super) const LEAST_OUTPUT: u64 = 256;
 
 /// An amount of a budget: money, and tokens if those are limited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,7 +80,7 @@ pub(crate) struct Ledger {
     /// has no bound, which makes `unreported` itself unknown.
     pub(crate) bounded: (NanoUsd, u64),
     /// The part of the bounded tokens that can have been generated.
-    pub(crate) bounded_output: u64,
+    bounded_output: u64,
     /// `true` if unreported usage counts against the ceilings. Only if calls are reserved before
     /// they are made: without reservations the bound is too coarse to end a run on it.
     pub(crate) reserves: bool,
@@ -90,7 +90,7 @@ pub(crate) struct Ledger {
     pub(crate) cost_unknown: bool,
     /// Savings by prompt caches in calls whose price depends on the size of their prompt, because
     /// they cannot be computed from the sum of the calls.
-    pub(crate) saved_by_size: NanoUsdChange,
+    saved_by_size: NanoUsdChange,
 }
 
 /// The request for a quote.
@@ -202,6 +202,20 @@ pub(crate) struct Short {
 }
 
 impl Ledger {
+    /// Creates the ledger of a run that has spent nothing.
+    pub(crate) fn new(limits: &Limits, reserves: bool) -> Ledger {
+        let mut ledger = Ledger { reserves, ..Ledger::default() };
+        ledger.set_ceilings(limits);
+        ledger
+    }
+
+    /// Sets the ceilings. What was spent so far counts against them.
+    pub(crate) fn set_ceilings(&mut self, limits: &Limits) {
+        self.max_usd = limits.max_budget_usd.map(NanoUsd::from_usd);
+        self.max_tokens = limits.max_tokens;
+        self.counts = limits.max_tokens_counts;
+    }
+
     /// The use of prompt caches by the run's own calls. `price` is that of all of them.
     pub(crate) fn cache_use(&self, price: Option<Price>) -> Option<CacheUse> {
         let mut cache = CacheUse::of(&self.own_usage, price)?;
@@ -229,7 +243,7 @@ impl Ledger {
     }
 
     /// The known part of [`committed_tokens`](Ledger::committed_tokens).
-    pub(crate) fn counted_tokens(&self) -> u64 {
+    pub(super) fn counted_tokens(&self) -> u64 {
         match self.counts {
             TokensCounted::All => self.tokens,
             TokensCounted::Uncached => self.uncached,
@@ -246,7 +260,7 @@ impl Ledger {
     }
 
     /// Describes the possible cost of attempts that the provider did not count, if there are any.
-    pub(crate) fn more_spent(&self) -> Option<String> {
+    pub(super) fn more_spent(&self) -> Option<String> {
         let spent = self.spent;
         let more = self.committed().saturating_sub(spent);
         (more > NanoUsd::ZERO)
@@ -254,7 +268,7 @@ impl Ledger {
     }
 
     /// The same in tokens.
-    pub(crate) fn more_used(&self) -> Option<String> {
+    pub(super) fn more_used(&self) -> Option<String> {
         let used = self.counted_tokens();
         let more = self.committed_tokens().saturating_sub(used);
         let which = self.counts.qualifier();
@@ -279,11 +293,11 @@ impl Ledger {
         (priced || self.spent > NanoUsd::ZERO).then_some(self.spent)
     }
 
-    pub(crate) fn usd_exceeded(&self) -> bool {
+    pub(super) fn usd_exceeded(&self) -> bool {
         self.max_usd.is_some_and(|max| self.committed() >= max)
     }
 
-    pub(crate) fn tokens_exceeded(&self) -> bool {
+    pub(super) fn tokens_exceeded(&self) -> bool {
         self.max_tokens.is_some_and(|max| self.committed_tokens() >= max)
     }
 

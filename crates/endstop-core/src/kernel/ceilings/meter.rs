@@ -5,7 +5,6 @@
 //! that is not streamed is not seen, so the call may cost more; that amount is reported as overrun.
 
 use super::ledger::{Ceiling, Granted, LEAST_OUTPUT};
-use super::prompt::Request;
 use super::quote::USUAL_SHARED_OUTPUT;
 use crate::kernel::context::RunContext;
 use crate::kernel::outcome::WouldFit;
@@ -64,7 +63,7 @@ impl Meter {
 
 /// The estimated size and cost of the next prompt. The cost is zero if no price is known.
 fn prompt(context: &mut RunContext) -> (u64, NanoUsd) {
-    let usage = context.prompt.request.as_ref().map(Request::usage);
+    let usage = context.prompt.request_usage();
     let tokens = context.prompt_estimate();
     let usage = usage.unwrap_or(Usage { input_tokens: Some(tokens), ..Usage::default() });
     (tokens, context.ledger.price.map(|price| price.cost(&usage)).unwrap_or_default())

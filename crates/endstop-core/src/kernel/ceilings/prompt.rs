@@ -12,15 +12,15 @@ pub(crate) struct PromptSize {
     counted: (u64, usize),
     /// Tokens of the last prompt and its answer as the provider counted them, and the number of
     /// messages that they cover.
-    pub(crate) known: Option<(u64, usize)>,
+    known: Option<(u64, usize)>,
     /// The next request of a guest. Its size replaces that of the conversation, because only the
     /// client knows its instructions and tools.
-    pub(crate) request: Option<Request>,
+    request: Option<Request>,
 }
 
 /// The size of a guest's request.
 #[derive(Debug)]
-pub(crate) struct Request {
+struct Request {
     /// Upper bound on the tokens.
     bytes: u64,
     /// The last request that the provider has counted: its tokens, its bytes, and `true` if it used
@@ -54,7 +54,7 @@ impl Request {
 
     /// The estimated usage of the prompt. What the last request had is assumed to be cached if that
     /// request used a cache.
-    pub(crate) fn usage(&self) -> Usage {
+    fn usage(&self) -> Usage {
         let prompt = self.estimate();
         let cached = self.counted.filter(|(.., cached)| *cached);
         Usage {
@@ -81,8 +81,20 @@ impl PromptSize {
         }
     }
 
-    /// Records that the provider has counted the prompt of the current request.
-    pub(crate) fn count_request(&mut self, usage: &Usage) {
+    /// The provider's count of the last prompt, and the number of messages that it covers.
+    pub(crate) fn known(&self) -> Option<(u64, usize)> {
+        self.known
+    }
+
+    /// The estimated usage of a guest's next request; `None` for a run that owns its loop.
+    pub(super) fn request_usage(&self) -> Option<Usage> {
+        self.request.as_ref().map(Request::usage)
+    }
+
+    /// Records that the provider has counted the prompt of the current request: `tokens` cover this
+    /// number of messages.
+    pub(crate) fn count(&mut self, usage: &Usage, tokens: u64, covered: usize) {
+        self.known = Some((tokens, covered));
         if let Some(request) = &mut self.request {
             let cached = usage.cached_input_tokens.or(usage.cache_write_tokens);
             let used_cache = cached.is_some_and(|tokens| tokens > 0);

@@ -61,7 +61,7 @@ pub(crate) fn own_cap(context: &mut RunContext) -> Option<u64> {
 
 /// Limits a cap to the model's maximum output and to the free part of the context window. This
 /// is not reported as a lowered cap, because the model could not generate more anyway.
-pub(crate) fn clamped(cap: u64, context: &mut RunContext) -> u64 {
+fn clamped(cap: u64, context: &mut RunContext) -> u64 {
     // A guest's client has chosen its cap for its own window, and knows that better.
     if !context.may(Capability::Loop) {
         return cap;
@@ -75,7 +75,7 @@ pub(crate) fn clamped(cap: u64, context: &mut RunContext) -> u64 {
 /// leave no room for the answer.
 pub(crate) fn room(context: &mut RunContext) -> Option<u64> {
     let window = context.settings.context_window?;
-    let (counted, new) = match context.prompt.known {
+    let (counted, new) = match context.prompt.known() {
         Some((tokens, _)) => (tokens, context.prompt_bound().saturating_sub(tokens)),
         None => (0, context.prompt_bound()),
     };
@@ -98,7 +98,7 @@ pub(crate) fn does_not_fit(
     context: &RunContext,
 ) -> Box<Ending> {
     let Short { ceiling, prompt, output, left, kept } = short;
-    let by = if context.prompt.known.is_some() { "with new text by bytes" } else { "by bytes" };
+    let by = if context.prompt.known().is_some() { "with new text by bytes" } else { "by bytes" };
     let shared = matches!(ceiling, Ceiling::SharedUsd | Ceiling::SharedTokens);
     let price = context.ledger.price.unwrap_or_default();
     let mut fits = WouldFit::default();
@@ -215,7 +215,7 @@ fn in_shared(ceiling: Ceiling, left: Granted, account: Option<BudgetAccount>) ->
 /// of it. The provider has counted those of earlier prompts.
 fn media(context: &RunContext) -> String {
     let rule = context.settings.image_tokens;
-    let covered = context.prompt.known.map_or(0, |(_, covered)| covered);
+    let covered = context.prompt.known().map_or(0, |(_, covered)| covered);
     let (mut images, mut documents, mut tokens) = (0_u64, 0_u64, 0_u64);
     let mut add = |attachment: AttachmentRef<'_>| {
         let (count, bound) = match attachment {

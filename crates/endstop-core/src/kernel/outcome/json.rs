@@ -6,7 +6,7 @@ use serde::{Deserializer, forward_to_deserialize_any};
 use std::fmt;
 
 /// The keys `termination` and `category`. The category is computed, so it is not read back.
-pub(crate) mod with_category {
+pub(super) mod with_category {
     use super::NameFields;
     use crate::termination::{Category, Termination};
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -68,7 +68,7 @@ pub(crate) mod milliseconds {
 }
 
 /// A duration as whole milliseconds, or `null`.
-pub(crate) mod optional_milliseconds {
+pub(super) mod optional_milliseconds {
     use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
     use std::time::Duration;
 

@@ -110,7 +110,7 @@ fn answer_and_proof(
     nested: Option<Box<NestedEnding>>,
     context: &mut RunContext,
 ) -> (Option<String>, Option<NoProgressSnapshot>) {
-    let last_text = context.said.last_text.take();
+    let last_text = context.said.take_last_text();
     match nested {
         Some(nested) => (nested.last_text.or(last_text), nested.no_progress_snapshot),
         None if termination == Termination::ErrorNoProgress => {

@@ -234,7 +234,7 @@ pub(crate) fn abort(
             effects.push(Effect::AbortModel { id: call.id });
             settle_aborted(&call, context, effects);
             if !is_blank(&call.text) {
-                context.said.last_text = Some(context.said.with(&call.text));
+                context.said.cut_off(&call.text);
                 context.state.push(Role::Assistant, vec![Part::Text { text: call.text }]);
             }
         }

@@ -272,7 +272,7 @@ pub(crate) fn decided(
 
 /// Checks an approved call again, because the permissions and the limits may have changed while the
 /// run was parked. `false` if the call was refused.
-pub(crate) fn check_again(open: &mut OpenCalls, at: usize, context: &RunContext) -> Flow<bool> {
+fn check_again(open: &mut OpenCalls, at: usize, context: &RunContext) -> Flow<bool> {
     check_deadline(context)?;
     check_budgets(context)?;
     let Some((status, problem)) = refusal(&open.calls[at].call, context) else {

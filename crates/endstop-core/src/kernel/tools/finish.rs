@@ -117,7 +117,7 @@ fn is_filler(text: &str) -> bool {
 
 /// Evaluates the `finish` calls of a turn whose other calls have ended. The first valid declaration
 /// ends the run; every other call is answered as a mistake.
-pub(crate) fn judge_finish(
+pub(super) fn judge_finish(
     open: &mut OpenCalls,
     text: &str,
     counts: &mut Counts,

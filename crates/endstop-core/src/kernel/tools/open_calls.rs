@@ -17,7 +17,7 @@ use std::time::Duration;
 pub(crate) const GIVE_UP: Duration = Duration::from_secs(1);
 
 /// Message to the model about a call that was running when its process died.
-pub(crate) const LOST: &str = "aborted: the process that ran it died. It had started, and may have done all or a part of its work: look before you do it again.";
+pub(super) const LOST: &str = "aborted: the process that ran it died. It had started, and may have done all or a part of its work: look before you do it again.";
 
 /// Message to the model about a call of a guest that has no result.
 const NO_RESULT: &str = "aborted: the client called the model again and reported no result of this call. The call may have run: look before you do it again.";
@@ -56,7 +56,7 @@ pub(crate) struct OpenCall {
 
 impl OpenCall {
     /// `true` if the call was started or answered.
-    pub(crate) fn is_settled(&self) -> bool {
+    pub(super) fn is_settled(&self) -> bool {
         matches!(self.state, CallState::Running | CallState::Finish(_) | CallState::Done(..))
     }
 }
@@ -142,19 +142,19 @@ impl OpenCalls {
     }
 
     /// `true` if the run was parked for the approval that is asked for under this id.
-    pub(crate) fn is_parked(&self, id: EffectId) -> bool {
+    pub(super) fn is_parked(&self, id: EffectId) -> bool {
         let asked = |state: &CallState| matches!(state, CallState::Approval(of) if *of == id);
         self.calls.iter().any(|open| open.parked && asked(&open.state))
     }
 
     /// `true` while a person is asked about a call.
-    pub(crate) fn asks_for_approval(&self) -> bool {
+    pub(super) fn asks_for_approval(&self) -> bool {
         self.calls.iter().any(|open| matches!(open.state, CallState::Approval(_)))
     }
 
     /// `true` if a call before this one still waits for approval, or for a hook's answer about its
     /// result.
-    pub(crate) fn is_overtaking(&self, at: usize) -> bool {
+    pub(super) fn is_overtaking(&self, at: usize) -> bool {
         let before = self.calls.get(self.next..at).unwrap_or_default();
         before.iter().any(|open| {
             matches!(
@@ -195,7 +195,7 @@ impl OpenCalls {
     }
 
     /// Replaces a result. Nothing of the old one stays, neither its images nor its documents.
-    pub(crate) fn replace_result(
+    pub(super) fn replace_result(
         &mut self,
         at: usize,
         status: ToolStatus,
@@ -223,7 +223,7 @@ impl OpenCalls {
 
     /// Withholds the results that still wait for the hook. Returns the question and the place of
     /// each, and how long the call ran.
-    pub(crate) fn take_reviews(&mut self) -> Vec<(EffectId, usize, Duration)> {
+    pub(super) fn take_reviews(&mut self) -> Vec<(EffectId, usize, Duration)> {
         let mut taken = Vec::new();
         for at in 0..self.calls.len() {
             if let CallState::Review(review) = &self.calls[at].state {
@@ -242,7 +242,7 @@ impl OpenCalls {
     }
 
     /// The calls of `finish` that are not judged yet.
-    pub(crate) fn pending_finishes(&self) -> Vec<(usize, Map<String, Value>)> {
+    pub(super) fn pending_finishes(&self) -> Vec<(usize, Map<String, Value>)> {
         let pending = self.calls.iter().enumerate().filter_map(|(at, open)| match &open.state {
             CallState::Finish(arguments) => Some((at, arguments.clone())),
             _ => None,
@@ -251,18 +251,18 @@ impl OpenCalls {
     }
 
     /// The first call that ended and failed.
-    pub(crate) fn first_failed(&self) -> Option<&str> {
+    pub(super) fn first_failed(&self) -> Option<&str> {
         self.calls.iter().find_map(|open| match &open.state {
             CallState::Done(result, _) if result.status.is_error() => Some(open.call.name.as_str()),
             _ => None,
         })
     }
 
-    pub(crate) fn accept_finish(&mut self, at: usize) {
+    pub(super) fn accept_finish(&mut self, at: usize) {
         self.finished(at, ToolStatus::Ok, "The run ends here.".to_owned(), true);
     }
 
-    pub(crate) fn refuse_finish(&mut self, at: usize, problem: String) {
+    pub(super) fn refuse_finish(&mut self, at: usize, problem: String) {
         self.finished(at, ToolStatus::Error, problem, false);
     }
 
@@ -287,7 +287,7 @@ impl OpenCalls {
     }
 
     /// Records how long an answered call ran.
-    pub(crate) fn ran(&mut self, at: usize, ran: Duration) {
+    pub(super) fn ran(&mut self, at: usize, ran: Duration) {
         if let CallState::Done(_, duration) = &mut self.calls[at].state {
             *duration = ran;
         }
@@ -453,7 +453,7 @@ pub(crate) fn earliest(a: Option<Duration>, b: Option<Duration>) -> Option<Durat
 #[derive(Debug, Default)]
 pub(crate) struct Background {
     /// Number of the last handle.
-    pub(crate) handles: u32,
+    pub(super) handles: u32,
     pub(crate) open: Vec<Work>,
     /// Results that no model call has read.
     pub(crate) ended: Vec<Ended>,
@@ -478,7 +478,7 @@ pub(crate) struct Ended {
     pub(crate) handle: String,
     pub(crate) call: ToolCall,
     pub(crate) result: ToolResult,
-    pub(crate) ran: Duration,
+    pub(super) ran: Duration,
     /// `true` if the hook has passed the result, or need not see it.
     pub(crate) passed: bool,
 }
@@ -521,7 +521,7 @@ impl Ended {
     }
 
     /// Returns the message to the model.
-    pub(crate) fn into_message(self) -> (String, Vec<Part>) {
+    pub(super) fn into_message(self) -> (String, Vec<Part>) {
         let Ended { handle, result, ran, .. } = self;
         let ToolResult { name, status, content, attachments, .. } = result;
         let ran = Duration::from_millis(ran.as_millis() as u64);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// Least number of bytes that a changed result may have. A longer one is cut, unless the tool's own
 /// result was as long.
-pub(crate) const MOST_CHANGED: usize = 64 * 1024;
+pub(super) const MOST_CHANGED: usize = 64 * 1024;
 
 /// Reports to observers that a call has ended.
 pub(crate) fn emit_ended(open: &OpenCalls, at: usize, ran: Duration, effects: &mut Vec<Effect>) {

@@ -296,7 +296,7 @@ pub(crate) fn tool_ended(
 }
 
 /// Stops the run if the tool requested a halt.
-pub(crate) fn tool_halted(open: OpenCalls, at: usize, halt: Option<String>) -> Next {
+pub(super) fn tool_halted(open: OpenCalls, at: usize, halt: Option<String>) -> Next {
     let Some(reason) = halt else { return Next::Tools(open) };
     let decision = Decision::of(Layer::Tool, &open.calls[at].call.name);
     Next::Stop { ending: Ending::halted(Layer::Tool, decision, reason), calls: open }
