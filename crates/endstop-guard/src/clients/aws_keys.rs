@@ -3,8 +3,7 @@
 //! Only keys that are written down are read. A profile that assumes a role, signs in with a browser
 //! or runs a program has none, and guard reports that when a signed request arrives.
 
-use super::aws_key::AwsKey;
-use super::aws_profile::Profile;
+use super::aws_profile::{AwsKey, Profile};
 use std::fmt;
 use std::path::{Path, PathBuf};
 

@@ -5,8 +5,16 @@
 //! ~/.aws/config        [profile work]     region = …
 //! ```
 
-use super::aws_key::AwsKey;
 use std::collections::BTreeMap;
+
+/// A key with its id, by which a signed request names it. It has no `Debug`, because that would show the secret.
+#[derive(Clone)]
+#[cfg_attr(not(feature = "bedrock"), expect(dead_code, reason = "only a signature reads them"))]
+pub(crate) struct AwsKey {
+    pub(crate) id: String,
+    pub(crate) secret: String,
+    pub(crate) session: Option<String>,
+}
 
 /// Settings of a profile whose keys are not in a file, and the way in which they are obtained.
 const ELSEWHERE: [(&str, &str); 7] = [

@@ -30,7 +30,6 @@
 //! comes from a repository. It is reported ([`Warning::RepositoryUpstream`]) and overridden.
 
 mod aider;
-mod aws_key;
 mod aws_keys;
 mod aws_profile;
 mod claude;
@@ -49,9 +48,9 @@ mod table;
 mod variables;
 mod wiring;
 
-#[cfg(feature = "bedrock")]
-pub(crate) use aws_key::AwsKey;
 pub use aws_keys::AwsKeys;
+#[cfg(feature = "bedrock")]
+pub(crate) use aws_profile::AwsKey;
 pub use request::{DiskFiles, Files, NoFiles, Request};
 pub use shell::{Shell, UnknownShell, print_env};
 pub use table::{CLIENTS, Client};

@@ -1,8 +1,8 @@
 //! Request bodies: read for a decision in bounded memory, and sent to the upstream.
 
 use super::decode::Decoder;
+use super::decode::Unreadable;
 use super::gatekeeper::RequestBody;
-use super::unreadable::Unreadable;
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};

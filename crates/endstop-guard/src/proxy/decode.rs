@@ -1,11 +1,29 @@
 //! Decompresses copies of bodies, in bounded memory. The bodies themselves pass unchanged.
 
-use super::unreadable::{Sink, Unreadable};
-use super::zstd_frames::ZstdFrames;
 use flate2::write::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
 use http::HeaderMap;
 use http::header::CONTENT_ENCODING;
 use std::io::Write;
+use zstd::zstd_safe::zstd_sys::ZSTD_ErrorCode;
+use zstd::zstd_safe::{DCtx, DParameter, ErrorCode, InBuffer, OutBuffer};
+
+/// The reason why the copy of a body cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unreadable {
+    /// The body has a content encoding that is not supported, such as `br`.
+    #[error("unsupported content encoding `{0}`")]
+    Encoding(String),
+    /// The compressed data are invalid.
+    #[error("invalid compressed data")]
+    Invalid,
+    /// The decompressed body is larger than the limit.
+    #[error("the decompressed body is too large")]
+    TooLarge,
+}
+
+/// Receives parts of a decompressed body.
+type Sink<'a> = dyn FnMut(&[u8]) -> Result<(), Unreadable> + 'a;
 
 /// Decompresses one body, chunk by chunk.
 pub(crate) struct Decoder {
@@ -124,4 +142,88 @@ fn drain(output: &mut Vec<u8>, sink: &mut Sink<'_>) -> Result<(), Unreadable> {
         output.clear();
     }
     Ok(())
+}
+
+/// Logarithm of the largest window: the 8 MiB that RFC 9659 allows for HTTP.
+const LARGEST_WINDOW: u32 = 23;
+
+/// The state of a zstd stream (RFC 8878) between two chunks of input. It takes a window, two blocks of 128 KiB, and the tables of
+/// the decoder, however well the input was compressed: the decoder stops when `output` is full.
+struct ZstdFrames {
+    decoder: DCtx<'static>,
+    output: Vec<u8>,
+}
+
+impl ZstdFrames {
+    /// Returns a decoder, or `None` if there is no memory for it.
+    fn new() -> Option<ZstdFrames> {
+        let mut decoder = DCtx::try_create()?;
+        // Without it, a header could ask for a window of 128 MiB.
+        decoder.set_parameter(DParameter::WindowLogMax(LARGEST_WINDOW)).ok()?;
+        Some(ZstdFrames { decoder, output: vec![0; 64 << 10] })
+    }
+
+    /// Decompresses all blocks that are complete. Frames may follow each other; skippable ones are
+    /// skipped.
+    fn feed(&mut self, bytes: &[u8], sink: &mut Sink<'_>) -> Result<(), Unreadable> {
+        let mut input = InBuffer::around(bytes);
+        loop {
+            let mut output = OutBuffer::around(&mut self.output[..]);
+            self.decoder.decompress_stream(&mut output, &mut input).map_err(reason)?;
+            let written = output.pos();
+            if written > 0 {
+                sink(&self.output[..written])?;
+            }
+            // A full buffer means that more output may wait, also after the last byte of input.
+            if written < self.output.len() && input.pos() == bytes.len() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn reason(error: ErrorCode) -> Unreadable {
+    // zstd returns the negative number of an error. The numbers are part of its stable interface.
+    let too_wide = ZSTD_ErrorCode::ZSTD_error_frameParameter_windowTooLarge as usize;
+    if error.wrapping_neg() == too_wide { Unreadable::TooLarge } else { Unreadable::Invalid }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn block_is_read_before_its_frame_ends() {
+        let mut frames = ZstdFrames::new().unwrap();
+        let mut output = Vec::new();
+        let mut sink = |part: &[u8]| {
+            output.extend_from_slice(part);
+            Ok(())
+        };
+        // A window of 8 MiB, and a block that is not the last.
+        frames.feed(&[0x28, 0xb5, 0x2f, 0xfd, 0x00, 0x68, 0x18, 0x00, 0x00], &mut sink).unwrap();
+        frames.feed(b"abc", &mut sink).unwrap();
+        assert_eq!(output, b"abc");
+    }
+
+    #[test]
+    fn memory_is_bounded_for_bombs() {
+        // A window of 8 MiB, and blocks that repeat one byte 128 KiB times.
+        let mut stream = vec![0x28, 0xb5, 0x2f, 0xfd, 0x00, 0x68];
+        stream.extend([0x02, 0x00, 0x10, b'a'].repeat(1000));
+        let mut frames = ZstdFrames::new().unwrap();
+        let (mut total, mut largest) = (0, 0);
+        for chunk in stream.chunks(1001) {
+            let mut sink = |part: &[u8]| {
+                total += part.len();
+                largest = largest.max(part.len());
+                Ok(())
+            };
+            frames.feed(chunk, &mut sink).unwrap();
+        }
+        assert_eq!(total, 1000 << 17);
+        assert!(largest <= 64 << 10, "{largest}");
+        let memory = frames.decoder.sizeof();
+        assert!(memory < 9 << 20, "{memory}");
+    }
 }

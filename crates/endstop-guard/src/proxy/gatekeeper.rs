@@ -2,9 +2,9 @@
 
 use super::abort::AbortToken;
 use super::answer::Answer;
+use super::decode::Unreadable;
 use super::head::{RequestHead, redacted_url};
 use super::observer::{End, ResponseObserver};
-use super::unreadable::Unreadable;
 use super::upstream_map::UpstreamMap;
 use bytes::Bytes;
 use endstop_wire::redact::Redacted;

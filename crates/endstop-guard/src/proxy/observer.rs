@@ -1,7 +1,7 @@
 //! The trait that reads the copy of a response, and decides about each of its chunks.
 
+use super::decode::Unreadable;
 use super::head::ResponseHead;
-use super::unreadable::Unreadable;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 use std::time::Duration;

@@ -2,9 +2,8 @@
 
 use super::abort::{AbortToken, Waiter};
 use super::headers::trailers_for_client;
-use super::observed::Observed;
+use super::observed::{Background, Observed, read_on};
 use super::observer::{End, Flow};
-use super::reading_on::{Background, read_on};
 use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};

@@ -2,11 +2,10 @@
 
 use super::access::Access;
 use super::body::{Limits, memory};
-use super::client_io::ClientIo;
-use super::connection::Connection;
+use super::connection::{ClientIo, Connection};
 use super::forward::{Shared, exchange};
 use super::gatekeeper::{Gatekeeper, Notice};
-use super::reading_on::{Background, Task};
+use super::observed::{Background, Task};
 use super::upstream::UpstreamClient;
 use crate::process::Outgoing;
 use endstop_http::{Connections, Place};
