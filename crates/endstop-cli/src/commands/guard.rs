@@ -35,8 +35,8 @@ use endstop_guard::process::{
 };
 use endstop_guard::proxy::{Access, Proxy, ProxyOptions, SecretPath, Upstream, UpstreamMap};
 use endstop_guard::run::{
-    Counts, Gate, GuardEvent, JournalSettings, OnLimit, ProgramEnd, QUIET, RunHandle, Settings,
-    warn_if_quiet,
+    Counts, Gate, GuardEvent, JournalSettings, NO_CALLS_AFTER, OnLimit, ProgramEnd, RunHandle,
+    Settings, warn_without_calls,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -51,6 +51,49 @@ const READ_ON: Duration = Duration::from_secs(3);
 
 const NO_COMMAND: &str =
     "no program: give it after `--`, for example `endstop guard --max-turns 50 -- claude -p \"…\"`";
+
+/// Where guard reports what happens while its program runs: the lines of events, and the notes for its user.
+#[derive(Clone)]
+struct Reports {
+    lines: GuardLines,
+    notes: GuardNotes,
+}
+
+impl Reports {
+    fn say(&self, text: &str) {
+        self.notes.say(&format!("endstop guard: {text}"));
+    }
+
+    fn warn(&self, warning: &str) {
+        self.lines.warning(warning);
+        self.say(warning);
+    }
+
+    /// Notes what passed without a check, and what was refused.
+    fn note_event(&self, event: &GuardEvent) {
+        match event {
+            GuardEvent::Passed { target, reason } => {
+                self.say(&format!("passed without a check: {target}: {reason}"));
+            }
+            GuardEvent::Refused { target, reason } => {
+                self.say(&format!("refused: {target}: {reason}"));
+            }
+            GuardEvent::Stranger { reason, count } => {
+                self.say(&format!("refused: {reason} ({count} in all)"));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// When a program is stopped, and what it owes.
+#[derive(Clone, Copy)]
+struct Stopping {
+    /// The time that it has to end after its run has.
+    grace: Duration,
+    /// `true` if a run without a call is no success, because limits were to hold.
+    must_call: bool,
+}
 
 pub(crate) fn run(args: &GuardArgs, json: bool) -> Result<Status> {
     if let Some(shell) = &args.print_env {
@@ -76,23 +119,23 @@ pub(crate) fn run(args: &GuardArgs, json: bool) -> Result<Status> {
     let _retention = Retention::begin(journal.as_ref(), &run_args(args));
     let file = file.map(|file| EventFile::create(&file)).transpose()?;
     let (lines, writer) = GuardLines::begin(file, json);
-    let notes = GuardNotes::begin();
+    let reports = Reports { lines, notes: GuardNotes::begin() };
     if let Some(journal) = &journal {
         let journal = guests(journal)?;
-        settings.journal = Some(recorded(args, &configured, journal, (&lines, &notes)));
+        settings.journal = Some(recorded(args, &configured, journal, &reports));
     }
     let project = configured.project.as_deref();
     settings.budget = budget_of_day(&configured.spend, project, false, journal.as_ref())?;
     let must_call = !args.allow_no_calls && wants_calls(&configured, &settings.limits);
     let runtime = runtime()?;
-    let done =
-        runtime.block_on(guarded(args, settings, name, (grace, must_call), (&lines, &notes)));
-    notes.release();
+    let stop = Stopping { grace, must_call };
+    let done = runtime.block_on(guarded(args, settings, name, stop, &reports));
+    reports.notes.release();
     let done = done?;
     let color = output::shows_colours(&std::io::stderr());
     let run = journal.as_ref().and_then(|journal| stored(args, journal, &done.outcome));
     let status = report(args, &done, run, (json, color));
-    lines.finish(last_line(&done), writer);
+    reports.lines.finish(last_line(&done), writer);
     // Connections of the proxy that are still open must not delay the exit.
     runtime.shutdown_background();
     Ok(status)
@@ -174,13 +217,13 @@ fn recorded(
     args: &GuardArgs,
     configured: &Configured,
     journal: GuestJournal,
-    (lines, notes): (&GuardLines, &GuardNotes),
+    reports: &Reports,
 ) -> JournalSettings {
     let words: Vec<_> = args.command.iter().map(|word| word.to_string_lossy()).collect();
-    let (lines, notes) = (lines.clone(), notes.clone());
+    let reports = reports.clone();
     let report = move |problem: String| {
-        notes.say(&format!("endstop guard: {problem}; the run continues without it"));
-        lines.warning(&problem);
+        reports.say(&format!("{problem}; the run continues without it"));
+        reports.lines.warning(&problem);
     };
     JournalSettings {
         journal,
@@ -245,8 +288,8 @@ async fn guarded(
     args: &GuardArgs,
     mut settings: Settings,
     name: RunName,
-    (grace, must_call): (Duration, bool),
-    (lines, notes): (&GuardLines, &GuardNotes),
+    Stopping { grace, must_call }: Stopping,
+    reports: &Reports,
 ) -> Result<Done> {
     // Each connection of the program may have one to the provider.
     let connections = open_files::connections(ProxyOptions::default().connections, 2)?;
@@ -256,26 +299,27 @@ async fn guarded(
     let environment = environment();
     let path = SecretPath::new(secret()?, &format!("/run/{}", name.as_str()));
     let address = format!("http://{address}{}", path.as_str());
-    let wiring = wired(args, (&environment, settings.is_strict()), &address, &private, lines)?;
+    let wiring = wired(args, &environment, settings.is_strict(), &address, &private)?;
+    for warning in &wiring.warnings {
+        output::note(&format!("endstop guard: {warning}"));
+        reports.lines.warning(&warning.to_string());
+    }
     let must_call = must_call && !wiring.makes_no_run;
-    let unguarded = wiring.warnings.iter().find(|warning| warning.is_unguarded());
-    if let Some(warning) = unguarded.filter(|_| must_call) {
-        return Err(Failure::usage(format!(
-            "{warning}. It is not started, because the limits would hold for none of its calls; \
-             --allow-no-calls starts it nevertheless"
-        )));
+    if must_call {
+        refuse_unguarded(&wiring)?;
     }
     settings.is_agent = wiring.is_agent;
     // All users can read the arguments of a program. With sudo, the program is that of another one.
     let is_visible = wiring.has_in_arguments(path.secret()) && !wiring.changes_user;
     let on_limit = settings.on_limit;
-    let (events, said) = (lines.clone(), notes.clone());
-    let hear = Arc::new(move |event: GuardEvent| {
-        events.event(&event);
-        told(&event, &said);
+    let observed = reports.clone();
+    let on_event = Arc::new(move |event: GuardEvent| {
+        observed.lines.event(&event);
+        observed.note_event(&event);
     });
-    let (gate, handle) = Gate::new(settings, upstreams(&wiring)?, salt(), hear).only(name.clone());
-    lines.set_run(&handle);
+    let gate = Gate::new(settings, upstreams(&wiring)?, salt(), on_event);
+    let (gate, handle) = gate.only(name.clone());
+    reports.lines.set_run(&handle);
     let _control = Control::open(Arc::new(OneGuarded(handle.clone())));
     let options = ProxyOptions {
         access: Access::Path { path, is_visible },
@@ -292,12 +336,10 @@ async fn guarded(
     let mark = format!("{}-{:x}", name.as_str(), random());
     let mut agent = launch(&wiring, &private, &mark).map_err(|error| not_started(args, &error))?;
     #[expect(clippy::disallowed_methods, reason = "aborted below, after the program has ended")]
-    let warning = tokio::spawn(say_if_quiet(handle.clone(), lines.clone(), notes.clone()));
-    let around = {
-        let mut environment = environment.clone();
-        environment.extend(wiring.env.iter().cloned());
-        say_of_others(environment, address, wiring.client, (lines.clone(), notes.clone()))
-    };
+    let warning = tokio::spawn(warn_of_no_calls(handle.clone(), reports.clone()));
+    let mut seen = environment;
+    seen.extend(wiring.env.iter().cloned());
+    let around = warn_of_others(seen, address, wiring.client, reports.clone());
     #[expect(clippy::disallowed_methods, reason = "aborted below, after the program has ended")]
     let around = tokio::spawn(around);
     let limit = limit_reached(handle.clone(), on_limit, grace);
@@ -308,7 +350,7 @@ async fn guarded(
     let program = supervise(&mut agent, &mut signals, limit, GRACE, on_cancel);
     let program = tokio::select! {
         program = program => program.map_err(|error| not_started(args, &error))?,
-        never = notes.watch() => match never {},
+        never = reports.notes.watch() => match never {},
     };
     warning.abort();
     around.abort();
@@ -316,11 +358,9 @@ async fn guarded(
     let _ = tokio::time::timeout(READ_ON, handle.idle()).await;
     let is_known = |warning: &Warning| matches!(warning, Warning::Subscription { .. });
     if handle.is_subscription() && !wiring.warnings.iter().any(is_known) {
-        let warning = Warning::Subscription { service: "a subscription" }.to_string();
-        notes.say(&format!("endstop guard: {warning}"));
-        lines.warning(&warning);
+        reports.warn(&Warning::Subscription { service: "a subscription" }.to_string());
     }
-    let (outcome, ended_by_us) = ending(&handle, &program, (must_call, notes.was_taken()));
+    let (outcome, ended_by_us) = ending(&handle, &program, (must_call, reports.notes.was_taken()));
     proxy.abort();
     handle.recorded().await;
     // From here on the report quotes what the program sent and received.
@@ -347,16 +387,16 @@ fn io(what: &'static str) -> impl Fn(std::io::Error) -> Failure {
     move |error| Failure::fault(format!("{what}: {error}"))
 }
 
-/// Points the program at the proxy, and reports warnings about that.
+/// Points the program at the proxy.
 fn wired(
     args: &GuardArgs,
-    (environment, is_strict): (&BTreeMap<String, String>, bool),
+    environment: &BTreeMap<String, String>,
+    is_strict: bool,
     proxy: &str,
     private: &PrivateFolder,
-    lines: &GuardLines,
 ) -> Result<Wiring> {
     let folder = std::env::current_dir().map_err(io("the working folder is not readable"))?;
-    let wiring = wire(&Request {
+    Ok(wire(&Request {
         command: &args.command,
         environment,
         folder: &folder,
@@ -364,12 +404,18 @@ fn wired(
         private: private.path(),
         is_strict,
         files: &DiskFiles,
-    });
-    for warning in &wiring.warnings {
-        output::note(&format!("endstop guard: {warning}"));
-        lines.warning(&warning.to_string());
+    }))
+}
+
+/// Refuses to start a program under limits that would hold for none of its calls.
+fn refuse_unguarded(wiring: &Wiring) -> Result<()> {
+    match wiring.warnings.iter().find(|warning| warning.is_unguarded()) {
+        None => Ok(()),
+        Some(warning) => Err(Failure::usage(format!(
+            "{warning}. It is not started, because the limits would hold for none of its calls; \
+             --allow-no-calls starts it nevertheless"
+        ))),
     }
-    Ok(wiring)
 }
 
 /// Names the program that could not be started, with the status that a shell gives: 127 if it was not found, 126 if it
@@ -416,43 +462,30 @@ fn upstreams(wiring: &Wiring) -> Result<UpstreamMap> {
     Ok(map)
 }
 
-fn told(event: &GuardEvent, notes: &GuardNotes) {
-    match event {
-        GuardEvent::Passed { target, reason } => {
-            notes.say(&format!("endstop guard: passed without a check: {target}: {reason}"));
-        }
-        GuardEvent::Refused { target, reason } => {
-            notes.say(&format!("endstop guard: refused: {target}: {reason}"));
-        }
-        GuardEvent::Stranger { reason, count } => {
-            notes.say(&format!("endstop guard: refused: {reason} ({count} in all)"));
-        }
-        _ => {}
-    }
-}
-
 /// Warns once if no call comes from the program, because it may not use the proxy.
-async fn say_if_quiet(handle: RunHandle, lines: GuardLines, notes: GuardNotes) {
-    let Some(warning) = warn_if_quiet(&handle, QUIET).await else { return };
-    lines.warning(&warning.to_string());
+async fn warn_of_no_calls(handle: RunHandle, reports: Reports) {
+    let Some(warning) = warn_without_calls(&handle, NO_CALLS_AFTER).await else {
+        return;
+    };
+    reports.lines.warning(&warning.to_string());
     // Its user is in front of it and may not have asked anything yet. If that stays so, the card says it.
-    if !notes.is_taken() {
-        notes.say(&format!("endstop guard: {warning}"));
+    if !reports.notes.is_taken() {
+        reports.say(&warning.to_string());
     }
 }
 
-/// Says once of each client that the program has started if its calls may go around guard. Looks for processes, so one
+/// Warns once of each client that the program has started if its calls may go around guard. Looks for processes, so one
 /// that lives shortly is missed.
-async fn say_of_others(
+async fn warn_of_others(
     environment: BTreeMap<String, String>,
     proxy: String,
     own: Option<&'static str>,
-    (lines, notes): (GuardLines, GuardNotes),
+    reports: Reports,
 ) {
     /// Interval between two looks.
     const LOOK_EVERY: Duration = Duration::from_millis(500);
     let folder = std::env::current_dir().unwrap_or_default();
-    let mut said: Vec<&str> = own.into_iter().collect();
+    let mut known: Vec<&str> = own.into_iter().collect();
     loop {
         for command in command_lines() {
             let request = Request {
@@ -464,16 +497,14 @@ async fn say_of_others(
                 is_strict: false,
                 files: &DiskFiles,
             };
-            let Some(client) = goes_around(&request).filter(|name| !said.contains(name)) else {
+            let Some(client) = goes_around(&request).filter(|name| !known.contains(name)) else {
                 continue;
             };
-            said.push(client);
-            let what = format!(
+            known.push(client);
+            reports.warn(&format!(
                 "the program has started {client}, whose calls may go to an address of its own: guard does not see \
                  them, and no limit holds for them"
-            );
-            lines.warning(&what);
-            notes.say(&format!("endstop guard: {what}"));
+            ));
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }

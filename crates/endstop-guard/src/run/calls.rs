@@ -1,125 +1,201 @@
-//! The calls of a guarded run: admitted, streamed, ended.
+//! The calls of a run: what is known of each, and those that are in flight.
 
-use super::call::{CallFacts, OpenCall, Place, Ticket, WeakCall};
-use super::guarded::{Exchange, Guarded};
-use super::thread::{Asked, Step, Thread};
-use crate::exchange::{Placed, steady};
-use crate::proxy::{AbortToken, RequestHead, Stop};
-use endstop::budget::Amount;
-use endstop_core::guest::Spending;
-use endstop_core::usage::Unreported;
-use endstop_core::{GuestCall, ModelError, ModelTurn, ToolReport, ToolStatus, TurnDelta};
-use std::sync::{Arc, Mutex};
+use crate::exchange::answer::Reply;
+use crate::exchange::{Kind, Seat, ThreadId};
+use crate::proxy::{AbortToken, Stop};
+use endstop_core::{EffectId, Price};
+use endstop_wire::catalog::prices::ModelInfo;
+use endstop_wire::{Dialect, RequestFacts};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 /// The most calls of a run that providers work on in the background.
 const MOST_HELD: usize = 1024;
 
-/// The result of a call, as its observer decoded it.
-pub(super) type Response = Result<ModelTurn, (ModelError, Option<Box<ModelTurn>>)>;
-
-/// The answer to a call.
-pub(super) enum Admitted {
-    Go(Ticket),
-    /// The run has ended.
-    Ended,
+/// The place of a conversation, or of a single call.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Place {
+    Thread(ThreadId),
+    /// A turn that is made while another call of its conversation is in flight, by the number of its
+    /// exchange.
+    Parallel(u64),
+    /// A call that is not a turn, by the number of its exchange.
+    Auxiliary(u64),
 }
 
-impl Guarded {
-    /// Decides about a call: the results in it are reported first.
-    pub(super) fn admit(
-        &mut self,
-        at: Duration,
-        placed: Placed,
-        call: GuestCall,
+impl Place {
+    /// `true` if the conversation has a single call.
+    pub(super) fn is_single(&self) -> bool {
+        matches!(self, Place::Parallel(_) | Place::Auxiliary(_))
+    }
+}
+
+/// The facts of a call that its request states.
+#[derive(Debug)]
+pub(super) struct CallFacts {
+    pub(super) seat: Seat,
+    pub(super) kind: Kind,
+    /// `true` if the client is a coding agent that guard knows.
+    pub(super) is_known_agent: bool,
+    /// `true` if the call makes no text: embeddings, images. It can be no answer of the program.
+    pub(super) is_metered: bool,
+    /// `true` if the provider works on after its response, which the client then asks for by its id.
+    pub(super) is_background: bool,
+    /// `true` if its key belongs to a subscription.
+    pub(super) is_subscription: bool,
+    pub(super) reply: Reply,
+    pub(super) request: RequestFacts,
+    pub(super) dialect: &'static Dialect,
+    /// The host of the upstream.
+    pub(super) host: Option<String>,
+    /// The price of the call, if it is known.
+    pub(super) price: Option<Price>,
+    /// The source of the call's price, if that is the catalogue.
+    pub(super) catalogue: Option<ModelInfo>,
+}
+
+/// The reading of a response, as a later call of the same client sees it.
+pub(super) trait OpenCall: Send {
+    /// Ends the call if the whole message has passed, although the exchange has not ended. If the caller has waited for
+    /// the end of the message, its finish value and its usage are enough. Returns `true` if the call remains open and
+    /// only its usage may follow. Reads what was put off; if that ends the run in the middle of the
+    /// message, the exchange is aborted.
+    fn end_if_complete(&mut self, has_waited: bool) -> bool;
+
+    /// Ends the call if its finish value has passed. The exchange continues, and what it reports later is booked.
+    fn end_if_finished(&mut self);
+}
+
+/// Locks a reading.
+// After a panic the response is at worst one that cannot be decoded, which is an error of the call.
+pub(super) fn lock_call<T: OpenCall + ?Sized>(reading: &Mutex<T>) -> MutexGuard<'_, T> {
+    reading.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The open call of an exchange; gone once the exchange has ended.
+pub(super) type WeakCall = Weak<Mutex<dyn OpenCall>>;
+
+/// The admission of a call.
+#[derive(Clone, Debug)]
+pub(super) struct Ticket {
+    pub(super) number: u64,
+    pub(super) place: Place,
+    pub(super) call: EffectId,
+    /// The output cap to send, if caps are lowered.
+    pub(super) output_cap: Option<u64>,
+    pub(super) abort: AbortToken,
+}
+
+/// A call that is in flight.
+pub(super) struct Exchange {
+    pub(super) place: Place,
+    /// The conversation that is informed if the run ends during the call.
+    pub(super) informs: Place,
+    pub(super) abort: AbortToken,
+    pub(super) facts: Arc<CallFacts>,
+    /// `true` if neither the request nor a cap bounds what the call may cost: images, speech.
+    pub(super) is_open_ended: bool,
+    /// `true` once the response has started, so that no other answer can be given.
+    pub(super) started: bool,
+    /// `true` if the client closed its connection, so that the same request again is a retry.
+    pub(super) gone: bool,
+    /// `true` if its client was seen to continue after the finish value, so that the call is a turn although it
+    /// is gone.
+    finished: bool,
+    /// The reading of its response.
+    reading: Option<WeakCall>,
+    /// The time at which it counts as complete.
+    rests_until: Option<Duration>,
+}
+
+impl Exchange {
+    /// A call that is forwarded now.
+    pub(super) fn new(
+        place: Place,
+        informs: Place,
         facts: &Arc<CallFacts>,
-        (head, body): (&RequestHead, &[u8]),
-    ) -> Admitted {
-        self.active_at = at;
-        self.record.hide_keys_of(head, body);
-        self.is_subscription |= facts.is_subscription;
-        if self.outcome.is_some() {
-            return Admitted::Ended;
-        }
-        let is_open_ended = facts.is_metered && call.output_cap.is_none();
-        let number = self.next_exchange;
-        self.next_exchange += 1;
-        let conversation = Place::Thread(placed.seat.thread.clone());
-        let place = match placed.kind.is_turn() {
-            // The lead is the first conversation, and its first call cannot be parallel to another.
-            true if self.is_busy(&conversation) => Place::Parallel(number),
-            true => conversation.clone(),
-            false => Place::Auxiliary(number),
-        };
-        self.begin_record();
-        self.open(at, &place, facts);
-        let Guarded { threads, books, budget, .. } = self;
-        // `open` has just inserted it.
-        let Some(thread) = threads.get_mut(&place) else { return Admitted::Ended };
-        thread.last_call = number;
-        let stopped = placed.results.into_iter().find_map(|result| {
-            let status = if result.is_error { ToolStatus::Error } else { ToolStatus::Ok };
-            let report = ToolReport::new(status, steady(result.text));
-            match thread.result(at, &result.call_id, report, (books, budget.as_ref())) {
-                Step::Continue => None,
-                Step::Stop(outcome) => Some(outcome),
-            }
-        });
-        let asked = match stopped {
-            Some(outcome) => Asked::Stop(outcome),
-            None => thread.ask(at, call, books, budget.as_ref()),
-        };
-        self.flush(&place);
-        match asked {
-            Asked::Stop(outcome) => {
-                self.stop(at, &outcome);
-                Admitted::Ended
-            }
-            Asked::Go { call, output_cap } => {
-                self.counts.calls += 1;
-                self.counts.metered += u64::from(facts.is_metered);
-                if self.counts_as_turn(&place, facts) {
-                    self.rejected = None;
-                }
-                self.meter().called();
-                let abort = AbortToken::new();
-                let exchange = Exchange {
-                    place: place.clone(),
-                    told: if placed.kind.is_turn() { conversation } else { place.clone() },
-                    abort: abort.clone(),
-                    facts: Arc::clone(facts),
-                    is_open_ended,
-                    started: false,
-                    gone: false,
-                    finished: false,
-                    reading: None,
-                    rests_until: None,
-                };
-                self.exchanges.insert(number, exchange);
-                let in_flight = self.exchanges.len() as u64;
-                self.counts.most_in_flight = self.counts.most_in_flight.max(in_flight);
-                Admitted::Go(Ticket { number, place, call, output_cap, abort })
-            }
+        is_open_ended: bool,
+    ) -> Exchange {
+        Exchange {
+            place,
+            informs,
+            abort: AbortToken::new(),
+            facts: Arc::clone(facts),
+            is_open_ended,
+            started: false,
+            gone: false,
+            finished: false,
+            reading: None,
+            rests_until: None,
         }
     }
+}
 
-    /// `true` if a call of this conversation is in flight whose client still waits, or has what it waited for.
-    /// A call whose client is gone is aborted, because the next one takes its place.
-    fn is_busy(&self, conversation: &Place) -> bool {
-        if self.is_held(conversation) {
-            return true;
+/// The calls of a run that have not ended.
+#[derive(Default)]
+pub(super) struct CallsInFlight {
+    open: HashMap<u64, Exchange>,
+    /// The times at which calls count as complete although their exchanges continue, with their numbers.
+    rests: BTreeSet<(Duration, u64)>,
+    /// Calls whose response has passed while the provider works on, by the id of the response.
+    held: HashMap<String, (Ticket, Arc<CallFacts>)>,
+    next: u64,
+}
+
+impl CallsInFlight {
+    /// Takes the number of the next call.
+    pub(super) fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next - 1
+    }
+
+    pub(super) fn insert(&mut self, number: u64, exchange: Exchange) {
+        self.open.insert(number, exchange);
+    }
+
+    pub(super) fn get(&self, number: u64) -> Option<&Exchange> {
+        self.open.get(&number)
+    }
+
+    /// Removes a call that has ended.
+    pub(super) fn remove(&mut self, number: u64) -> Option<Exchange> {
+        let exchange = self.open.remove(&number)?;
+        if let Some(until) = exchange.rests_until {
+            self.rests.remove(&(until, number));
         }
-        let Some(exchange) = self.last_exchange(conversation) else { return false };
-        let is_over = exchange.gone && !exchange.finished;
-        if is_over {
-            exchange.abort.abort(Stop::Close);
-        }
-        !is_over
+        Some(exchange)
+    }
+
+    /// Removes all calls, because the run has ended.
+    pub(super) fn take_all(&mut self) -> HashMap<u64, Exchange> {
+        self.held.clear();
+        std::mem::take(&mut self.open)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    /// `true` if a call of this place is in flight.
+    pub(super) fn has(&self, place: &Place) -> bool {
+        self.open.values().any(|one| one.place == *place)
+    }
+
+    /// `true` if the provider still works on a call of this place.
+    pub(super) fn is_held(&self, place: &Place) -> bool {
+        self.held.values().any(|(ticket, _)| ticket.place == *place)
+    }
+
+    /// The places whose responses are still to be booked.
+    pub(super) fn places(&self) -> HashSet<&Place> {
+        let open = self.open.values().map(|one| &one.place);
+        open.chain(self.held.values().map(|(ticket, _)| &ticket.place)).collect()
     }
 
     /// Notes the reading of the response of a call.
     pub(super) fn is_read_by(&mut self, number: u64, reading: WeakCall) {
-        if let Some(exchange) = self.exchanges.get_mut(&number) {
+        if let Some(exchange) = self.open.get_mut(&number) {
             exchange.reading = Some(reading);
         }
     }
@@ -128,16 +204,21 @@ impl Guarded {
     pub(super) fn readings(&self) -> Vec<(u64, Arc<Mutex<dyn OpenCall>>)> {
         let open =
             |(number, one): (&u64, &Exchange)| Some((*number, one.reading.as_ref()?.upgrade()?));
-        self.exchanges.iter().filter(|(_, one)| one.started).filter_map(open).collect()
+        self.open.iter().filter(|(_, one)| one.started).filter_map(open).collect()
     }
 
     /// Notes when a call counts as complete whose finish value has passed.
     pub(super) fn ends_at(&mut self, number: u64, at: Duration) {
-        let Some(exchange) = self.exchanges.get_mut(&number) else { return };
+        let Some(exchange) = self.open.get_mut(&number) else { return };
         if let Some(before) = exchange.rests_until.replace(at) {
             self.rests.remove(&(before, number));
         }
         self.rests.insert((at, number));
+    }
+
+    /// The time at which the next call counts as complete.
+    pub(super) fn next_complete(&self) -> Option<Duration> {
+        self.rests.first().map(|(at, _)| *at)
     }
 
     /// Takes the readings of the calls that count as complete now. They lock the run, so they are used without its
@@ -146,133 +227,67 @@ impl Guarded {
         let later = self.rests.split_off(&(now, u64::MAX));
         let due = std::mem::replace(&mut self.rests, later);
         let reading = |(_, number): (Duration, u64)| {
-            let exchange = self.exchanges.get(&number)?;
+            let exchange = self.open.get(&number)?;
             exchange.reading.as_ref()?.upgrade()
         };
         due.into_iter().filter_map(reading).collect()
     }
 
-    /// Books what a provider reported after its call had ended.
-    pub(super) fn book_late(&mut self, spending: &Spending) {
-        self.books.book(spending);
-        if let Some(budget) = &self.budget {
-            let tokens = spending.usage.total_tokens();
-            budget.settle_amount(Amount::ZERO, Amount { usd: spending.cost, tokens });
-        }
-    }
-
     /// `true` if a call is in flight of which only usage may follow.
     pub(super) fn awaits_usage(&self) -> bool {
-        self.exchanges.values().any(|one| one.finished)
+        self.open.values().any(|one| one.finished)
     }
 
     /// Notes that the finish value of a call had passed when a later call came.
     pub(super) fn has_finished(&mut self, number: u64) {
-        if let Some(exchange) = self.exchanges.get_mut(&number) {
+        if let Some(exchange) = self.open.get_mut(&number) {
             exchange.finished = true;
         }
     }
 
-    /// Notes that the response of a call has started, and returns the warnings for its client.
-    pub(super) fn response_began(&mut self, ticket: &Ticket) -> Vec<String> {
-        if let Some(exchange) = self.exchanges.get_mut(&ticket.number) {
+    /// Notes that the response of a call has started.
+    pub(super) fn has_started(&mut self, number: u64) {
+        if let Some(exchange) = self.open.get_mut(&number) {
             exchange.started = true;
         }
-        self.threads.get_mut(&ticket.place).map(Thread::take_warnings).unwrap_or_default()
     }
 
     /// Notes that the client of a call closed its connection.
     pub(super) fn client_gone(&mut self, ticket: &Ticket) {
-        if let Some(exchange) = self.exchanges.get_mut(&ticket.number) {
+        if let Some(exchange) = self.open.get_mut(&ticket.number) {
             exchange.gone = true;
         }
     }
 
-    /// Reports streamed content. Returns `false` if the run has ended.
-    pub(super) fn delta(&mut self, at: Duration, ticket: &Ticket, delta: TurnDelta) -> bool {
-        if self.outcome.is_some() {
-            return false;
+    /// Aborts a call whose client is gone, because the next one takes its place. Returns `false` if its client still
+    /// waits, or has what it waited for.
+    pub(super) fn abort_if_gone(&self, number: u64) -> bool {
+        let Some(exchange) = self.open.get(&number) else { return true };
+        let is_over = exchange.gone && !exchange.finished;
+        if is_over {
+            exchange.abort.abort(Stop::Close);
         }
-        let Guarded { threads, books, budget, .. } = self;
-        let Some(thread) = threads.get_mut(&ticket.place) else { return true };
-        let step = thread.delta(at, ticket.call, delta, (books, budget.as_ref()));
-        self.flush(&ticket.place);
-        match step {
-            Step::Continue => true,
-            Step::Stop(outcome) => {
-                // The observer of this call ends it itself, perhaps cleanly.
-                self.exchanges.remove(&ticket.number);
-                self.stop(at, &outcome);
-                false
-            }
-        }
+        is_over
     }
 
     /// Keeps a call open whose response is to be asked for by its id. Until then, or until the run ends, what was
     /// reserved for it counts. Returns `false` if there are too many.
-    pub(super) fn hold(
-        &mut self,
-        at: Duration,
-        id: &str,
-        ticket: &Ticket,
-        facts: &Arc<CallFacts>,
-    ) -> bool {
-        if self.outcome.is_some() || self.held.len() >= MOST_HELD || self.held.contains_key(id) {
+    pub(super) fn hold(&mut self, id: &str, ticket: &Ticket, facts: &Arc<CallFacts>) -> bool {
+        if self.held.len() >= MOST_HELD || self.held.contains_key(id) {
             return false;
         }
-        self.exchanges.remove(&ticket.number);
-        self.active_at = at;
+        self.remove(ticket.number);
         self.held.insert(id.to_owned(), (ticket.clone(), Arc::clone(facts)));
         true
     }
 
-    /// Reports the end of a call, and returns what was booked for it.
-    pub(super) fn ended(&mut self, at: Duration, ticket: &Ticket, response: Response) -> Spending {
-        let before = self.books.sum().clone();
-        self.end_call(at, ticket, response);
-        self.books.sum().since(&before)
+    /// The call that waits for the response with this id.
+    pub(super) fn held(&self, id: &str) -> Option<&Arc<CallFacts>> {
+        self.held.get(id).map(|(_, facts)| facts)
     }
 
-    fn end_call(&mut self, at: Duration, ticket: &Ticket, response: Response) {
-        let exchange = self.exchanges.remove(&ticket.number);
-        if let Some(until) = exchange.as_ref().and_then(|exchange| exchange.rests_until) {
-            self.rests.remove(&(until, ticket.number));
-        }
-        let is_metered = exchange.as_ref().is_some_and(|exchange| exchange.facts.is_metered);
-        let is_open_ended = exchange.as_ref().is_some_and(|exchange| exchange.is_open_ended);
-        let is_counted = |turn: &ModelTurn| {
-            turn.usage.input_tokens.is_some() && turn.usage.output_tokens.is_some()
-        };
-        if is_open_ended && response.as_ref().is_ok_and(|turn| !is_counted(turn)) {
-            let unreported = Unreported { cost: None, tokens: None };
-            let unknown = Spending {
-                cost_unknown: true,
-                unreported: Some(unreported),
-                ..Spending::default()
-            };
-            self.books.book(&unknown);
-        }
-        let was_left = exchange.is_some_and(|exchange| exchange.gone);
-        self.active_at = at;
-        let Guarded { threads, books, budget, .. } = self;
-        let Some(thread) = threads.get_mut(&ticket.place) else { return };
-        thread.was_cut = was_left && response.is_err();
-        let step = thread.ended(at, ticket.call, response, books, budget.as_ref());
-        self.flush(&ticket.place);
-        if let Step::Stop(outcome) = step {
-            self.stop(at, &outcome);
-            return;
-        }
-        match &ticket.place {
-            // One call is the whole thread, so its ending is known. It is only asked for if no other follows.
-            place if is_metered => drop(self.threads.remove(place)),
-            place @ Place::Auxiliary(_) => {
-                self.last_auxiliary = self.threads.remove(place).map(|thread| (at, thread));
-            }
-            place if place.is_single() && self.last_main.as_ref() != Some(place) => {
-                self.leave(at, place);
-            }
-            _ => {}
-        }
+    /// Takes the call that waits for the response with this id.
+    pub(super) fn take_held(&mut self, id: &str) -> Option<(Ticket, Arc<CallFacts>)> {
+        self.held.remove(id)
     }
 }

@@ -3,18 +3,20 @@
 //!
 //! ```text
 //! a conversation ends ─┐
-//! deadline             ├─► finish: all other threads end, the lead thread hears what they spent,
+//! deadline             ├─► finish: all other conversations end, the lead counts what they spent,
 //! program gone, cancel ┘           its outcome is the run's, calls in flight are answered or aborted
 //! ```
 
-use super::call::Place;
-use super::guarded::{Counts, Guarded, Rejected};
+use super::after_end::answer;
+use super::calls::Place;
+use super::conversation::{Conversation, Judged, Last, Step};
+use super::guarded::{Guarded, Rejected};
+use super::meter::Counts;
 use super::settings::Settings;
-use super::thread::{Judged, Last, Step, Thread};
 use crate::proxy::Stop;
 use endstop_core::guest::{Guest, GuestStart};
 use endstop_core::{
-    DecidedBy, Decision, Layer, Limits, NanoUsd, NestedEnding, Outcome, RunSpec, Termination,
+    DecidedBy, Decision, Layer, Limits, NestedEnding, Outcome, RunSpec, Termination,
 };
 use endstop_wire::redact::KnownKeys;
 use std::sync::Arc;
@@ -69,13 +71,13 @@ impl Guarded {
         if self.deadline().is_some_and(|deadline| deadline <= at) {
             return self.pass_deadline(at);
         }
-        let due = |thread: &Thread| thread.wake_at().is_some_and(|wake| wake <= at);
-        let places = self.threads.iter().filter(|(_, thread)| due(thread));
+        let due = |one: &Conversation| one.wake_at().is_some_and(|wake| wake <= at);
+        let places = self.conversations.iter().filter(|(_, one)| due(one));
         let places: Vec<Place> = places.map(|(place, _)| place.clone()).collect();
         for place in places {
-            let Guarded { threads, books, budget, .. } = self;
-            let Some(thread) = threads.get_mut(&place) else { continue };
-            let step = thread.tick(at, (books, budget.as_ref()));
+            let Guarded { conversations, account, .. } = self;
+            let Some(conversation) = conversations.get_mut(&place) else { continue };
+            let step = conversation.tick(at, account);
             self.flush(&place);
             if let Step::Stop(outcome) = step {
                 return self.stop(at, &outcome);
@@ -83,15 +85,14 @@ impl Guarded {
         }
     }
 
-    /// Ends the run at its deadline. The main thread decides, and not one that has answered while
+    /// Ends the run at its deadline. The main conversation decides, and not one that has answered while
     /// others still work.
     fn pass_deadline(&mut self, at: Duration) {
-        let works = |place: &Place| self.exchanges.values().any(|one| one.place == *place);
-        let main = self.last_main.clone();
-        let main = main.filter(|place| self.exchanges.is_empty() || works(place));
-        let Guarded { threads, books, budget, .. } = self;
+        let main = self.conversations.last_main().cloned();
+        let main = main.filter(|place| self.calls.len() == 0 || self.calls.has(place));
+        let Guarded { conversations, account, .. } = self;
         let decided = main.and_then(|place| {
-            let step = threads.get_mut(&place)?.tick(at, (books, budget.as_ref()));
+            let step = conversations.get_mut(&place)?.tick(at, account);
             Some((place, step))
         });
         if let Some((place, step)) = decided {
@@ -100,10 +101,9 @@ impl Guarded {
                 return self.stop(at, &outcome);
             }
         }
-        // No thread, or none that waits: the deadline is the run's.
-        let judged = Judged::Call;
-        let mut clock = Thread::new(Guest::new(self.spec(judged), self.start()), judged);
-        if let Step::Stop(outcome) = clock.tick(at, (&mut self.books, self.budget.as_ref())) {
+        // No conversation, or none that waits: the deadline is the run's.
+        let mut clock = self.begins(Judged::Call);
+        if let Step::Stop(outcome) = clock.tick(at, &mut self.account) {
             self.stop(at, &outcome);
         }
     }
@@ -118,41 +118,29 @@ impl Guarded {
         if self.outcome.is_some() {
             return None;
         }
-        let complete = self.rests.first().map(|(at, _)| *at);
-        let due = self.threads.values().filter_map(Thread::wake_at).chain(self.deadline());
-        due.chain(complete).min()
+        let due = self.conversations.iter().filter_map(|(_, one)| one.wake_at());
+        due.chain(self.deadline()).chain(self.calls.next_complete()).min()
     }
 
-    /// Changes the limits of the run and of each of its threads. Returns `false` if the run has
+    /// Changes the limits of the run and of each of its conversations. Returns `false` if the run has
     /// ended.
     pub(super) fn set_limits(&mut self, at: Duration, limits: Limits) -> bool {
         if self.outcome.is_some() {
             return false;
         }
-        let old = &self.settings.limits;
-        // A run without a ceiling of its own has no account of its own: the kernel enforces a new
-        // ceiling alone, as it does for a single conversation.
-        if (old.max_budget_usd.is_some() || old.max_tokens.is_some())
-            && let Some(budget) = &self.budget
-        {
-            let usd = limits.max_budget_usd.map(NanoUsd::from_usd);
-            let counts_all = limits.max_tokens_counts == endstop_core::TokensCounted::All;
-            budget.set_ceiling(usd, limits.max_tokens.filter(|_| counts_all));
-        }
+        self.account.set_limits(&self.settings.limits, &limits);
         self.settings = Arc::new(Settings { limits, ..Settings::clone(&self.settings) });
-        let Guarded { threads, unassigned, books, budget, settings, .. } = self;
-        let mut ended = None;
-        for thread in threads.values_mut() {
-            let step = thread.set_limits(at, &settings.limits, (books, budget.as_ref()));
-            if let Step::Stop(outcome) = step {
-                ended = Some(outcome);
-                break;
-            }
-        }
+        let Guarded { conversations, account, settings, .. } = self;
+        let (mut all, unassigned) = conversations.all_mut();
+        let ended = all.find_map(|one| match one.set_limits(at, &settings.limits, account) {
+            Step::Continue => None,
+            Step::Stop(outcome) => Some(outcome),
+        });
+        drop(all);
         if let Some(lead) = unassigned {
             // A run without a turn has reached no limit but perhaps its deadline, which the next
             // tick finds.
-            let _ = lead.set_limits(at, &settings.limits, (books, budget.as_ref()));
+            let _ = lead.set_limits(at, &settings.limits, account);
         }
         if let Some(outcome) = ended {
             self.stop(at, &outcome);
@@ -169,20 +157,21 @@ impl Guarded {
             return self.finish(at, &Last::As { ok: true, detail: "", ending: &ending });
         }
         let ProgramEnd { ok, detail, .. } = *end;
-        // The last main thread decides: its answer is the one that the user sees.
-        let other = self.last_main.clone().filter(|last| Some(last) != self.lead.as_ref());
-        if let Some(outcome) =
-            other.and_then(|place| self.close_thread(at, &place, &Last::Closed { ok, detail }))
-        {
+        // The last main conversation decides: its answer is the one that the user sees.
+        let main = self.conversations.last_main().cloned();
+        let other = main.filter(|main| !self.conversations.is_lead(main));
+        let closed = Last::Closed { ok, detail };
+        if let Some(outcome) = other.and_then(|one| self.close_conversation(at, &one, &closed)) {
             let ending = NestedEnding::from(&*outcome);
             return self.finish(at, &Last::As { ok: true, detail: "", ending: &ending });
         }
-        match (self.lead.is_some(), self.last_auxiliary.take()) {
-            (true, _) => self.finish(at, &Last::Closed { ok, detail }),
+        let has_lead = self.conversations.lead().is_some();
+        match (has_lead, self.conversations.take_auxiliary()) {
+            (true, _) => self.finish(at, &closed),
             // The program offers no tools, so its last call is its answer.
             (false, Some((ended_at, mut last))) => {
                 let over = Last::Closed { ok: true, detail: "" };
-                let outcome = last.end(ended_at, &over, &mut self.books, self.budget.as_ref());
+                let outcome = last.end(ended_at, &over, &mut self.account);
                 let ending = NestedEnding::from(&*outcome);
                 self.finish(at, &Last::As { ok, detail, ending: &ending })
             }
@@ -193,8 +182,9 @@ impl Guarded {
     /// Returns the ending of a run that none of its conversations can explain: guard refused the last call, none came,
     /// or a person left in the middle.
     fn own_ending(&self, end: &ProgramEnd<'_>) -> Option<NestedEnding> {
-        let decides = self.deciding();
-        let has_answer = decides.and_then(Thread::provisional).is_some_and(Termination::is_success);
+        let decides = self.conversations.deciding();
+        let has_answer =
+            decides.and_then(Conversation::provisional).is_some_and(Termination::is_success);
         // The program may do without a title, but its last turn is what it ended with, whatever its status is.
         let rejected = self.rejected.as_ref();
         if let Some(Rejected { decision, reason, .. }) =
@@ -241,18 +231,11 @@ impl Guarded {
             let evidence = format!("no {what} came through guard{rest}");
             return Some(own(termination, Layer::Caller, Decision::NoCall, evidence));
         }
-        let is_open = |thread: &Thread| thread.was_cut || thread.provisional().is_none();
+        let is_open = |one: &Conversation| one.was_cut || one.provisional().is_none();
         (end.attended && decides.is_some_and(is_open)).then(|| {
             let evidence = "the program's user left it before an answer was complete".to_owned();
             own(Termination::Cancelled, Layer::Caller, Decision::Cancel, evidence)
         })
-    }
-
-    /// The thread whose ending is that of the run if the program ends now.
-    fn deciding(&self) -> Option<&Thread> {
-        let main = self.last_main.as_ref().and_then(|place| self.threads.get(place));
-        let lead = || self.threads.get(self.lead.as_ref()?);
-        main.or_else(lead).or(self.last_auxiliary.as_ref().map(|(_, thread)| thread))
     }
 
     /// Ends the run, because a person asked for it.
@@ -271,7 +254,7 @@ impl Guarded {
         let _ = self.finish(at, &Last::As { ok: true, detail: "", ending: &ending });
     }
 
-    /// Ends every thread and every call in flight, the lead thread last, so that it hears what all
+    /// Ends every conversation and every call in flight, the lead last, so that it counts what all
     /// others have spent. Its outcome is that of the run, because the journal can replay it. Only the
     /// first ending counts.
     fn finish(&mut self, at: Duration, how: &Last<'_>) -> Arc<Outcome> {
@@ -282,47 +265,57 @@ impl Guarded {
             Last::As { ending, .. } => format!("the run ended as {}", ending.termination),
             _ => "the run ended".to_owned(),
         };
-        self.end_threads(at, &detail);
+        self.end_others(at, &detail);
         self.begin_record();
-        let Guarded { threads, books, budget, unassigned, record, .. } = self;
-        let lead = match &self.lead {
-            Some(place) => threads.get_mut(place),
-            None => unassigned.as_mut(),
-        };
-        let outcome = match lead {
-            Some(thread) => {
-                // If this thread decided, it has ended already, and its outcome stands.
-                let outcome = thread.end(at, how, books, budget.as_ref());
-                if self.lead.is_none() {
-                    let (events, ended) = thread.take_recorded();
+        let Guarded { conversations, account, record, .. } = self;
+        let lead_place = conversations.lead().cloned();
+        let outcome = match conversations.lead_mut() {
+            Some(lead) => {
+                // If this conversation decided, it has ended already, and its outcome stands.
+                let outcome = lead.end(at, how, account);
+                if lead_place.is_none() {
+                    let (events, ended) = lead.take_recorded();
                     record.events(events, ended);
                 }
                 outcome
             }
-            // Not reached: the lead thread is in one of the two places.
+            // Not reached: the lead is in one of the two places.
             None => Guest::new(RunSpec::default(), GuestStart::default()).terminate(at),
         };
-        if let Some(place) = self.lead.clone() {
+        if let Some(place) = lead_place {
             self.flush(&place);
         }
         // Without secrets from here on, because owners print it and clients read it.
         let outcome = without_secrets(self.record.keys(), outcome);
         self.record.ended(&outcome);
         self.outcome = Some(Arc::clone(&outcome));
-        self.threads = std::collections::HashMap::new();
-        (self.unassigned, self.last_auxiliary) = (None, None);
+        self.conversations.clear();
         self.meter().ended(outcome.termination);
-        self.held.clear();
-        for (_, exchange) in std::mem::take(&mut self.exchanges) {
+        for (_, exchange) in self.calls.take_all() {
             // A client that has read a part of a response cannot be given another one.
             let stop = if exchange.started {
                 Stop::Close
             } else {
-                Stop::Answer(self.answer(&exchange.told, &exchange.facts))
+                Stop::Answer(answer(self, &exchange.informs, &exchange.facts))
             };
             exchange.abort.abort(stop);
         }
         outcome
+    }
+
+    /// Ends every conversation but the lead, and keeps what calls after the end need.
+    fn end_others(&mut self, at: Duration, detail: &str) {
+        let places: Vec<Place> =
+            self.conversations.iter().map(|(place, _)| place.clone()).collect();
+        for place in places {
+            if !self.conversations.is_lead(&place) {
+                let _ = self.close_conversation(at, &place, &Last::Closed { ok: false, detail });
+            }
+            if let (Place::Thread(_), Some(one)) = (&place, self.conversations.get(&place)) {
+                let name = one.name().cloned();
+                self.after_end.add(place, name);
+            }
+        }
     }
 }
 

@@ -71,4 +71,4 @@ pub enum GuardEvent {
 
 /// Receives the events of a guard, on the task of the request and under the lock of the run: it must
 /// not block.
-pub type Hear = Arc<dyn Fn(GuardEvent) + Send + Sync>;
+pub type OnEvent = Arc<dyn Fn(GuardEvent) + Send + Sync>;

@@ -1,15 +1,18 @@
 //! The gatekeeper of guard: places each call in its run, and admits, answers or refuses it.
 
-use super::event::{GuardEvent, Hear};
-use super::key_sets::KeySets;
-use super::pricing::price_of;
-use super::runs::{RunHandle, Shared};
+use super::event::{GuardEvent, OnEvent};
+use super::guarded::Guarded;
+use super::handle::RunHandle;
+use super::journal::KeySets;
+use super::pricing::{no_price, price_of};
 use super::settings::Settings;
-use crate::exchange::{RunKey, RunName, Salt, Threads};
-use crate::proxy::UpstreamMap;
+use super::shared::Shared;
+use crate::exchange::{ClientFacts, Route as Line, RunKey, RunName, Salt, Threads};
+use crate::proxy::{RequestHead, UpstreamMap};
 use endstop_core::Price;
 use endstop_wire::WireFormat;
 use endstop_wire::catalog::prices::ModelInfo;
+use http::Uri;
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -30,7 +33,7 @@ pub struct Gate {
     pub(super) runs: Mutex<Runs>,
     /// The run of every call, if the guard has started the only program that it serves.
     pub(super) only: Option<RunName>,
-    pub(super) hear: Hear,
+    pub(super) on_event: OnEvent,
     /// Requests of clients that may not use the guard.
     pub(super) strangers: AtomicU64,
     on_start: Option<OnStart>,
@@ -51,7 +54,12 @@ impl std::fmt::Debug for Gate {
 
 impl Gate {
     /// Creates a gate. The salt must be random: with it, keys of clients become fingerprints.
-    pub fn new(settings: Settings, upstreams: UpstreamMap, salt: [u8; 16], hear: Hear) -> Gate {
+    pub fn new(
+        settings: Settings,
+        upstreams: UpstreamMap,
+        salt: [u8; 16],
+        on_event: OnEvent,
+    ) -> Gate {
         let salt = Salt::new(salt);
         Gate {
             settings: RwLock::new(Arc::new(settings)),
@@ -61,7 +69,7 @@ impl Gate {
             key_sets: Arc::default(),
             runs: Mutex::default(),
             only: None,
-            hear,
+            on_event,
             strangers: AtomicU64::new(0),
             on_start: None,
         }
@@ -122,6 +130,35 @@ impl Gate {
         runs.order.iter().filter_map(|key| runs.by_key.get(key).cloned()).collect()
     }
 
+    /// The settings of a run, whose limits can have changed, or those of the next one.
+    pub(super) fn settings_of(&self, run: Option<&RunHandle>) -> Arc<Settings> {
+        run.map_or_else(|| self.settings(), |run| Arc::clone(&run.0.lock().settings))
+    }
+
+    /// Returns the run that the request line or a header names, if it has started.
+    pub(super) fn named_run(&self, head: &RequestHead, line: &Line) -> Option<RunHandle> {
+        self.started_run(&self.named_key(head, line)?)
+    }
+
+    /// Returns the key of the run that the request line or a header names.
+    pub(super) fn named_key(&self, head: &RequestHead, line: &Line) -> Option<RunKey> {
+        let headers = head.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+        let facts = ClientFacts::read(headers, &line.target, &self.salt);
+        lock(&self.threads).run_in_headers(&facts, line).ok().flatten()
+    }
+
+    pub(super) fn started_run(&self, key: &RunKey) -> Option<RunHandle> {
+        lock(&self.runs).by_key.get(key).cloned()
+    }
+
+    pub(super) fn url(&self, line: &Line, format: Option<WireFormat>) -> Result<Uri, String> {
+        let (path, query) = match line.target.split_once('?') {
+            Some((path, query)) => (path, Some(query)),
+            None => (line.target.as_str(), None),
+        };
+        self.upstreams.url(format, path, query).map_err(|error| error.to_string())
+    }
+
     pub(super) fn run_of(&self, key: &RunKey) -> RunHandle {
         let mut runs = lock(&self.runs);
         if let Some(handle) = runs.by_key.get(key) {
@@ -143,7 +180,7 @@ impl Gate {
             &self.settings(),
             &self.threads,
             &self.key_sets,
-            Arc::clone(&self.hear),
+            Arc::clone(&self.on_event),
         ));
         runs.order.push_back(key.clone());
         runs.by_key.insert(key.clone(), handle.clone());
@@ -151,7 +188,7 @@ impl Gate {
         if let Some(on_start) = &self.on_start {
             on_start(&handle);
         }
-        (self.hear)(GuardEvent::RunStarted { run: key.id().to_owned() });
+        (self.on_event)(GuardEvent::RunStarted { run: key.id().to_owned() });
         handle
     }
 
@@ -195,6 +232,26 @@ pub(super) struct CallPrice {
     pub(super) info: Option<ModelInfo>,
     /// The other model that the call names, if its price is not known.
     pub(super) other_unknown: Option<String>,
+}
+
+impl CallPrice {
+    /// Returns the reason why a ceiling of a run on money could not be kept with the call.
+    pub(super) fn objection(
+        &self,
+        run: &Guarded,
+        model: Option<&str>,
+        is_only: bool,
+    ) -> Option<String> {
+        if !run.account.needs_price() {
+            return None;
+        }
+        let unknown = match (self.price, &self.other_unknown) {
+            (None, _) => model,
+            (Some(_), Some(other)) if run.settings.is_strict() => Some(other.as_str()),
+            (Some(_), _) => return None,
+        };
+        Some(no_price(unknown, is_only))
+    }
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

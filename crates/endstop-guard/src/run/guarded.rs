@@ -1,102 +1,54 @@
-//! A guarded run: the threads of one agent, their books and budget, and the single ending.
+//! A guarded run: the conversations of one agent, their account, and the single ending.
 //!
 //! ```text
 //! call arrives ─► admit ─► Go: forwarded, observed ─► delta … ─► ended
 //!                    └──► Ended: a final text or a refusal
 //! ```
 //!
-//! Each thread is a guest of the kernel with its own conversation, so that repetition is judged per
-//! thread. Before a call a thread hears what the others have spent, so that limits on turns, money,
-//! tokens and time hold for all of them together.
+//! Each conversation is a guest of the kernel, so that repetition is judged per conversation. Before a call it counts
+//! what the others have spent, so that limits on turns, money, tokens and time hold for all of them together.
 
-use super::books::Books;
-use super::call::{CallFacts, Place, Ticket, WeakCall};
-use super::event::{GuardEvent, Hear};
+use super::account::Account;
+use super::calls::{CallFacts, CallsInFlight, Exchange, Place, Ticket};
+use super::conversation::{Asked, Conversation, Judged, Last, Step};
+use super::conversations::{AfterEnd, Conversations};
+use super::event::{GuardEvent, OnEvent};
 use super::journal::RunRecord;
-use super::meter::Meter;
-use super::settings::{OnLimit, Settings};
-use super::thread::{Judged, Thread};
-use crate::exchange::RunKey;
-use crate::proxy::AbortToken;
+use super::meter::{Counts, Meter};
+use super::settings::Settings;
+use crate::exchange::{Kind, Placed, RunKey, steady};
+use crate::proxy::RequestHead;
 use endstop::agent::GuestRecord;
-use endstop::budget::SharedBudget;
 use endstop_core::guest::{Guest, GuestStart, Spending};
-use endstop_core::{Decision, GuestMode, Limits, NanoUsd, Outcome, RuleHit, RunSpec};
+use endstop_core::usage::Unreported;
+use endstop_core::{
+    Decision, GuestCall, GuestMode, ModelError, ModelTurn, Outcome, RuleHit, RunSpec, ToolReport,
+    ToolStatus, TurnDelta,
+};
 use endstop_wire::redact::{KnownKeys, Sealed};
-use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// The most rules that fired in conversations other than the lead.
 const MOST_HITS: usize = 256;
 
-/// A call that is in flight.
-pub(super) struct Exchange {
-    pub(super) place: Place,
-    /// The conversation that is informed if the run ends during the call.
-    pub(super) told: Place,
-    pub(super) abort: AbortToken,
-    pub(super) facts: Arc<CallFacts>,
-    /// `true` if neither the request nor a cap bounds what the call may cost: images, speech.
-    pub(super) is_open_ended: bool,
-    /// `true` once the response has started, so that no other answer can be given.
-    pub(super) started: bool,
-    /// `true` if the client closed its connection, so that the same request again is a retry.
-    pub(super) gone: bool,
-    /// `true` if its client was seen to continue after the finish value, so that the call is a turn although it
-    /// is gone.
-    pub(super) finished: bool,
-    /// The reading of its response.
-    pub(super) reading: Option<WeakCall>,
-    /// The time at which it counts as complete.
-    pub(super) rests_until: Option<Duration>,
+/// The result of a call, as its observer decoded it.
+pub(super) type Response = Result<ModelTurn, (ModelError, Option<Box<ModelTurn>>)>;
+
+/// A call that arrives, placed in its run.
+pub(super) struct Arrival<'a> {
+    pub(super) placed: Placed,
+    pub(super) call: GuestCall,
+    pub(super) facts: &'a Arc<CallFacts>,
+    pub(super) head: &'a RequestHead,
+    pub(super) body: &'a [u8],
 }
 
-/// Numbers for the report of a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Model calls that were forwarded.
-    pub calls: u64,
-    /// The most of them that were in flight at once, each until the end of its response was read.
-    pub most_in_flight: u64,
-    /// Calls that are not turns: titles, routers, summaries.
-    pub auxiliary: u64,
-    /// Calls after the end that got a final text.
-    pub finals: u64,
-    /// Calls after the end that were refused.
-    pub refusals: u64,
-    /// Those of the calls that make no text: embeddings, images, speech.
-    pub metered: u64,
-    /// Calls that guard could not read, and that passed.
-    pub unread: u64,
-    /// Model calls that guard refused before the end: they are not valid, or a limit could not be kept with them.
-    pub rejected: u64,
-    /// POST requests that are no model calls which guard knows, such as embeddings or batches, and
-    /// that passed. Their cost is not known.
-    pub others: u64,
-    /// Those of them that are known to have a bill, such as embeddings of a run without limits.
-    pub others_billed: u64,
-    /// The time of those requests together.
-    pub others_time: Duration,
-    /// Threads.
-    pub threads: u64,
-}
-
-impl Counts {
-    /// `true` if a model call has come, whatever its answer was.
-    pub fn has_model_calls(&self) -> bool {
-        let Counts { calls, metered, unread, rejected, finals, refusals, .. } = *self;
-        let calls = calls.saturating_sub(metered);
-        [calls, unread, rejected, finals, refusals].into_iter().any(|count| count > 0)
-    }
-}
-
-/// A conversation of a run that has ended.
-#[derive(Debug)]
-pub(super) struct Told {
-    pub(super) name: Option<Arc<str>>,
-    /// `true` once it got the answer with the reason for the stop.
-    pub(super) is_told: bool,
+/// The answer to a call.
+pub(super) enum Admitted {
+    Go(Ticket),
+    /// The run has ended.
+    Ended,
 }
 
 /// A call that guard has refused itself.
@@ -107,49 +59,36 @@ pub(super) struct Rejected {
     pub(super) is_turn: bool,
 }
 
-/// The state of a run. The owner holds a lock, so no method waits.
-pub(super) struct Guarded {
+/// The names of a run, and the time of its start.
+pub(super) struct Identity {
     pub(super) key: RunKey,
     /// The id in the journal and in the outcome.
-    id: String,
+    pub(super) id: String,
+    /// Wall clock at the start, in Unix milliseconds.
+    pub(super) wall_ms: u64,
+}
+
+/// The state of a run. The owner holds a lock, so no method waits.
+pub(super) struct Guarded {
+    identity: Identity,
     pub(super) settings: Arc<Settings>,
-    pub(super) budget: Option<SharedBudget>,
-    pub(super) books: Books,
-    /// The threads in memory; none after the end.
-    pub(super) threads: HashMap<Place, Thread>,
-    pub(super) exchanges: HashMap<u64, Exchange>,
-    /// The times at which calls count as complete although their exchanges go on, with their numbers.
-    pub(super) rests: BTreeSet<(Duration, u64)>,
-    /// Calls whose response has passed while the provider works on, by the id of the response.
-    pub(super) held: HashMap<String, (Ticket, Arc<CallFacts>)>,
-    pub(super) next_exchange: u64,
-    /// The thread of the first turn, which is the one that the journal records. It stays in memory.
-    pub(super) lead: Option<Place>,
-    /// The lead thread before the first turn.
-    pub(super) unassigned: Option<Thread>,
+    pub(super) account: Account,
+    pub(super) conversations: Conversations,
+    pub(super) calls: CallsInFlight,
     pub(super) record: RunRecord,
-    pub(super) hear: Hear,
-    /// The main thread of the last turn.
-    pub(super) last_main: Option<Place>,
-    /// The last call that was not a turn, and the time of its end: the ending of a program that offers no tools. It is
-    /// closed only if it is needed.
-    pub(super) last_auxiliary: Option<(Duration, Thread)>,
+    on_event: OnEvent,
     pub(super) outcome: Option<Arc<Outcome>>,
+    pub(super) after_end: AfterEnd,
     /// `true` if a call had the key of a subscription.
     pub(super) is_subscription: bool,
     /// The call that guard refused last, if no turn was admitted since.
     pub(super) rejected: Option<Rejected>,
-    /// The conversations of the ended run.
-    pub(super) told: HashMap<Place, Told>,
     /// Rules that fired in other conversations than the lead.
     fired: Vec<RuleHit>,
-    /// Final texts that the main thread may still get, one for each stopped sub-agent.
-    pub(super) more_finals: u32,
-    /// `true` once it was said that the length of a conversation is not known.
-    pub(super) has_told_unknown: bool,
-    wall_ms: u64,
+    /// `true` once it was reported that the length of a conversation is not known.
+    pub(super) has_noted_unknown_length: bool,
     /// Time of the last call, or of the end of one.
-    pub(super) active_at: Duration,
+    active_at: Duration,
     pub(super) counts: Counts,
 }
 
@@ -159,63 +98,45 @@ impl Guarded {
         settings: Arc<Settings>,
         wall_ms: u64,
         record: RunRecord,
-        hear: Hear,
+        on_event: OnEvent,
     ) -> Guarded {
-        let limits = &settings.limits;
-        let usd = limits.max_budget_usd.map(NanoUsd::from_usd);
-        // The account counts all tokens; another ceiling is enforced by the kernel alone.
-        let tokens = limits
-            .max_tokens
-            .filter(|_| limits.max_tokens_counts == endstop_core::TokensCounted::All);
-        let budget = SharedBudget::within(settings.budget.as_ref(), usd, tokens);
-        settings.meter.started();
-        let mut run = Guarded {
-            id: record.id(key.id(), wall_ms),
-            key,
-            books: Books::new(Arc::clone(&settings.meter)),
-            unassigned: None,
-            record,
-            hear,
+        let identity = Identity { id: record.id(key.id(), wall_ms), key, wall_ms };
+        let account = Account::open(&settings);
+        let is_recorded = settings.journal.is_some();
+        let judged = Judged::Conversation;
+        let start = GuestStart { record: is_recorded, ..start(wall_ms) };
+        let spec = spec(&settings, &identity, &account, judged);
+        let mut lead = Conversation::new(Guest::new(spec, start), judged);
+        lead.set_name("main".into());
+        if let (Some(budget), true) = (&account.budget, is_recorded) {
+            budget.saw_run(&identity.id);
+        }
+        Guarded {
+            identity,
             settings,
-            budget,
-            threads: HashMap::new(),
-            exchanges: HashMap::new(),
-            rests: BTreeSet::new(),
-            held: HashMap::new(),
-            next_exchange: 0,
-            lead: None,
-            last_main: None,
-            last_auxiliary: None,
+            account,
+            conversations: Conversations::new(lead),
+            calls: CallsInFlight::default(),
+            record,
+            on_event,
             outcome: None,
+            after_end: AfterEnd::default(),
             is_subscription: false,
             rejected: None,
-            told: HashMap::new(),
             fired: Vec::new(),
-            more_finals: 0,
-            has_told_unknown: false,
-            wall_ms,
+            has_noted_unknown_length: false,
             active_at: Duration::ZERO,
             counts: Counts::default(),
-        };
-        let record = run.settings.journal.is_some();
-        let start = GuestStart { record, ..run.start() };
-        let judged = Judged::Conversation;
-        let mut lead = Thread::new(Guest::new(run.spec(judged), start), judged);
-        lead.set_name("main".into());
-        run.unassigned = Some(lead);
-        if let (Some(budget), true) = (&run.budget, record) {
-            budget.saw_run(&run.id);
         }
-        run
     }
 
     pub(super) fn key(&self) -> &RunKey {
-        &self.key
+        &self.identity.key
     }
 
     /// The id in the journal and in the outcome.
     pub(super) fn id(&self) -> &str {
-        &self.id
+        &self.identity.id
     }
 
     /// The outcome, once the run has ended.
@@ -223,18 +144,9 @@ impl Guarded {
         self.outcome.as_ref()
     }
 
-    pub(super) fn on_limit(&self) -> OnLimit {
-        self.settings.on_limit
-    }
-
     /// Wall clock at the start, in Unix milliseconds.
     pub(super) fn wall_ms(&self) -> u64 {
-        self.wall_ms
-    }
-
-    /// `true` if this conversation of the ended run hears of the end for the first time.
-    pub(super) fn tell(&mut self, place: &Place) -> bool {
-        self.told.get_mut(place).is_some_and(|told| !std::mem::replace(&mut told.is_told, true))
+        self.identity.wall_ms
     }
 
     /// Rules that fired in other conversations than the lead, whose hits are in the outcome.
@@ -242,59 +154,23 @@ impl Guarded {
         &self.fired
     }
 
-    /// The spending of all threads together.
+    /// The spending of all conversations together.
     pub(super) fn spent(&self) -> &Spending {
-        self.books.sum()
+        self.account.ledger.sum()
     }
 
     pub(super) fn meter(&self) -> &Meter {
         &self.settings.meter
     }
 
-    /// The limits that hold now.
-    pub(super) fn limits(&self) -> &Limits {
-        &self.settings.limits
+    /// Reports an event to the observers.
+    pub(super) fn notify(&self, event: GuardEvent) {
+        (self.on_event)(event);
     }
 
     /// The time of the last call, or of the end of one.
     pub(super) fn active_at(&self) -> Duration {
         self.active_at
-    }
-
-    /// Returns the last call of a thread, if it is in flight. A run can have very many calls in flight, so they are
-    /// not searched.
-    pub(super) fn last_exchange(&self, place: &Place) -> Option<&Exchange> {
-        let number = match place {
-            Place::Thread(_) => self.threads.get(place)?.last_call,
-            Place::Parallel(number) | Place::Auxiliary(number) => *number,
-        };
-        // A thread without a call has the number of another one.
-        self.exchanges.get(&number).filter(|one| one.place == *place)
-    }
-
-    /// `true` if the provider still works on a call of this place.
-    pub(super) fn is_held(&self, place: &Place) -> bool {
-        self.held.values().any(|(ticket, _)| ticket.place == *place)
-    }
-
-    /// The number of calls in flight.
-    pub(super) fn in_flight(&self) -> usize {
-        self.exchanges.len()
-    }
-
-    /// `true` if a ceiling on money holds, so that every call needs a price.
-    pub(super) fn needs_price(&self) -> bool {
-        self.budget.as_ref().is_some_and(SharedBudget::bounds_cost)
-    }
-
-    /// `true` if a ceiling must never be exceeded, so that every prompt needs a known size.
-    pub(super) fn is_strict(&self) -> bool {
-        self.settings.is_strict()
-    }
-
-    /// `true` if a limit of the run counts its calls or what they cost.
-    pub(super) fn counts_calls(&self) -> bool {
-        self.settings.counts_calls()
     }
 
     /// `true` if the run has not ended, and a limit counts its calls or what they cost.
@@ -304,75 +180,270 @@ impl Guarded {
 
     /// Begins the journal's record of the run, if it has not begun.
     pub(super) fn begin_record(&mut self) {
-        // Taken out for the call, because the specification is made from the rest of the run.
-        let mut record = std::mem::take(&mut self.record);
-        record.begin(&self.id, self.wall_ms, || self.spec(Judged::Conversation));
-        self.record = record;
+        let Guarded { record, identity, settings, account, .. } = self;
+        record.begin(&identity.id, identity.wall_ms, || {
+            spec(settings, identity, account, Judged::Conversation)
+        });
     }
 
-    /// The specification of a thread. The model comes with each call.
-    pub(super) fn spec(&self, judged: Judged) -> RunSpec {
-        let settings = &self.settings;
-        let is_conversation = judged == Judged::Conversation;
-        RunSpec {
-            task: settings.journal.as_ref().map(|one| one.task.clone()).unwrap_or_default(),
-            limits: judged.limits(&settings.limits),
-            policy: settings.policy.as_ref().filter(|_| is_conversation).map(|make| make()),
-            watches: if is_conversation { settings.watches.clone() } else { Vec::new() },
-            // The program has the conversation, and the journal its events.
-            guest: Some(GuestMode {
-                capped: settings.cap_output,
-                forgets: true,
-                forgets_input: true,
-                ..GuestMode::default()
-            }),
-            reserve: true,
-            shared_budget: self.budget.is_some(),
-            // Guard adds nothing to the requests of a program, so that no message would reach the
-            // model.
-            nudge: false,
-            run_id: Some(self.id.clone()),
-            ..RunSpec::default()
+    /// A conversation that begins now. Without a price, so that a call whose price is not known is not charged with
+    /// that of another model.
+    pub(super) fn begins(&self, judged: Judged) -> Conversation {
+        let spec = spec(&self.settings, &self.identity, &self.account, judged);
+        Conversation::new(Guest::new(spec, start(self.identity.wall_ms)), judged)
+    }
+
+    /// Decides about a call: the results in it are reported first.
+    pub(super) fn admit(
+        &mut self,
+        at: Duration,
+        Arrival { placed, call, facts, head, body }: Arrival<'_>,
+    ) -> Admitted {
+        self.active_at = at;
+        self.record.hide_keys_of(head, body);
+        self.is_subscription |= facts.is_subscription;
+        if self.outcome.is_some() {
+            return Admitted::Ended;
+        }
+        let is_open_ended = facts.is_metered && call.output_cap.is_none();
+        let number = self.calls.number();
+        let main = Place::Thread(placed.seat.thread.clone());
+        let place = match placed.kind.is_turn() {
+            // The lead is the first conversation, and its first call cannot be parallel to another.
+            true if self.is_busy(&main) => Place::Parallel(number),
+            true => main.clone(),
+            false => Place::Auxiliary(number),
+        };
+        self.begin_record();
+        self.open(at, &place, facts);
+        let Guarded { conversations, account, .. } = self;
+        // `open` has just inserted it.
+        let Some(conversation) = conversations.get_mut(&place) else { return Admitted::Ended };
+        conversation.last_call = number;
+        let stopped = placed.results.into_iter().find_map(|result| {
+            let status = if result.is_error { ToolStatus::Error } else { ToolStatus::Ok };
+            let report = ToolReport::new(status, steady(result.text));
+            match conversation.result(at, &result.call_id, report, account) {
+                Step::Continue => None,
+                Step::Stop(outcome) => Some(outcome),
+            }
+        });
+        let asked = match stopped {
+            Some(outcome) => Asked::Stop(outcome),
+            None => conversation.ask(at, call, account),
+        };
+        self.flush(&place);
+        match asked {
+            Asked::Stop(outcome) => {
+                self.stop(at, &outcome);
+                Admitted::Ended
+            }
+            Asked::Go { call, output_cap } => {
+                self.counts.calls += 1;
+                self.counts.metered += u64::from(facts.is_metered);
+                if self.conversations.counts_as_turn(&place, facts) {
+                    self.rejected = None;
+                }
+                self.meter().called();
+                let informs = if placed.kind.is_turn() { main } else { place.clone() };
+                let exchange = Exchange::new(place.clone(), informs, facts, is_open_ended);
+                let abort = exchange.abort.clone();
+                self.calls.insert(number, exchange);
+                let in_flight = self.calls.len() as u64;
+                self.counts.most_in_flight = self.counts.most_in_flight.max(in_flight);
+                Admitted::Go(Ticket { number, place, call, output_cap, abort })
+            }
         }
     }
 
-    // Without a price, so that a call whose price is not known is not charged with that of another
-    // model.
-    pub(super) fn start(&self) -> GuestStart {
-        GuestStart { wall_ms: Some(self.wall_ms), ..GuestStart::default() }
+    /// `true` if a call of this conversation is in flight whose client still waits, or has what it waited for.
+    fn is_busy(&self, conversation: &Place) -> bool {
+        let last = self.conversations.last_call(conversation, &self.calls);
+        self.calls.is_held(conversation) || last.is_some_and(|last| !self.calls.abort_if_gone(last))
     }
 
-    /// Sends the new events of a thread to the observers and, if it is the lead, to the journal.
-    pub(super) fn flush(&mut self, place: &Place) {
-        let is_recorded = self.settings.journal.is_some() && self.lead.as_ref() == Some(place);
-        let Some(thread) = self.threads.get_mut(place) else { return };
-        // Most deltas cause nothing.
-        if !is_recorded && !thread.has_news() {
+    /// Creates the conversation of a call, if it is new.
+    fn open(&mut self, at: Duration, place: &Place, facts: &CallFacts) {
+        let kind = facts.kind;
+        if matches!(place, Place::Thread(_)) && self.conversations.begin_lead(place) {
+            // The calls without tools so far were titles and the like, and no turns.
+            self.account.ledger.forget_turns();
+            self.counts.threads += 1;
+            self.conversation_started("main", kind);
+        }
+        if let Place::Auxiliary(_) = place {
+            self.counts.auxiliary += 1;
+        }
+        if self.conversations.get(place).is_none() {
+            if let Some(idle) = self.conversations.surplus(&self.calls) {
+                self.leave(at, &idle);
+            }
+            let name = match place {
+                Place::Thread(_) => {
+                    self.counts.threads += 1;
+                    let what = if kind == Kind::Sub { "sub" } else { "main" };
+                    Some(format!("{what}-{}", self.counts.threads))
+                }
+                Place::Parallel(number) => Some(format!("parallel-{number}")),
+                Place::Auxiliary(_) => None,
+            };
+            let mut conversation = self.begins(self.conversations.judged(place, facts));
+            if let Some(name) = name {
+                self.conversation_started(&name, kind);
+                conversation.set_name(name.into());
+            }
+            self.conversations.insert(place.clone(), conversation);
+        }
+        if kind == Kind::Main
+            && let Some(over) = self.conversations.set_last_main(place, &self.calls)
+        {
+            self.leave(at, &over);
+        }
+    }
+
+    fn conversation_started(&self, name: &str, kind: Kind) {
+        self.notify(GuardEvent::ThreadStarted {
+            run: self.key().id().to_owned(),
+            thread: name.to_owned(),
+            sub_agent: kind == Kind::Sub,
+        });
+    }
+
+    /// Ends a conversation that is not needed any more, while the run continues.
+    fn leave(&mut self, at: Duration, place: &Place) {
+        let _ = self.close_conversation(at, place, &Last::Closed { ok: true, detail: "" });
+        self.conversations.remove(place);
+    }
+
+    /// Ends a conversation other than the lead.
+    pub(super) fn close_conversation(
+        &mut self,
+        at: Duration,
+        place: &Place,
+        how: &Last<'_>,
+    ) -> Option<Arc<Outcome>> {
+        let outcome = self.conversations.get_mut(place)?.end(at, how, &mut self.account);
+        self.flush(place);
+        Some(outcome)
+    }
+
+    /// Notes that the response of a call has started, and returns the warnings for its client.
+    pub(super) fn response_began(&mut self, ticket: &Ticket) -> Vec<String> {
+        self.calls.has_started(ticket.number);
+        let conversation = self.conversations.get_mut(&ticket.place);
+        conversation.map(Conversation::take_warnings).unwrap_or_default()
+    }
+
+    /// Reports streamed content. Returns `false` if the run has ended.
+    pub(super) fn delta(&mut self, at: Duration, ticket: &Ticket, delta: TurnDelta) -> bool {
+        if self.outcome.is_some() {
+            return false;
+        }
+        let Guarded { conversations, account, .. } = self;
+        let Some(conversation) = conversations.get_mut(&ticket.place) else { return true };
+        let step = conversation.delta(at, ticket.call, delta, account);
+        self.flush(&ticket.place);
+        match step {
+            Step::Continue => true,
+            Step::Stop(outcome) => {
+                // The observer of this call ends it itself, perhaps cleanly.
+                self.calls.remove(ticket.number);
+                self.stop(at, &outcome);
+                false
+            }
+        }
+    }
+
+    /// Keeps a call open whose response is to be asked for by its id. Returns `false` if there are too many.
+    pub(super) fn hold(
+        &mut self,
+        at: Duration,
+        id: &str,
+        ticket: &Ticket,
+        facts: &Arc<CallFacts>,
+    ) -> bool {
+        let is_held = self.outcome.is_none() && self.calls.hold(id, ticket, facts);
+        if is_held {
+            self.active_at = at;
+        }
+        is_held
+    }
+
+    /// Reports the end of a call, and returns what was booked for it.
+    pub(super) fn ended(&mut self, at: Duration, ticket: &Ticket, response: Response) -> Spending {
+        let before = self.spent().clone();
+        self.end_call(at, ticket, response);
+        self.spent().since(&before)
+    }
+
+    fn end_call(&mut self, at: Duration, ticket: &Ticket, response: Response) {
+        let exchange = self.calls.remove(ticket.number);
+        let is_metered = exchange.as_ref().is_some_and(|exchange| exchange.facts.is_metered);
+        let is_open_ended = exchange.as_ref().is_some_and(|exchange| exchange.is_open_ended);
+        let is_counted = |turn: &ModelTurn| {
+            turn.usage.input_tokens.is_some() && turn.usage.output_tokens.is_some()
+        };
+        if is_open_ended && response.as_ref().is_ok_and(|turn| !is_counted(turn)) {
+            self.account.ledger.book(&Spending {
+                cost_unknown: true,
+                unreported: Some(Unreported { cost: None, tokens: None }),
+                ..Spending::default()
+            });
+        }
+        self.active_at = at;
+        let Guarded { conversations, account, .. } = self;
+        let Some(conversation) = conversations.get_mut(&ticket.place) else { return };
+        conversation.was_cut = exchange.is_some_and(|one| one.gone) && response.is_err();
+        let step = conversation.ended(at, ticket.call, response, account);
+        self.flush(&ticket.place);
+        if let Step::Stop(outcome) = step {
+            self.stop(at, &outcome);
             return;
         }
-        let unsent = thread.take_unsent();
-        if let Some(name) = thread.name() {
+        match &ticket.place {
+            // One call is the whole conversation, so its ending is known. It is only asked for if no other follows.
+            place if is_metered => drop(self.conversations.remove(place)),
+            place @ Place::Auxiliary(_) => self.conversations.keep_auxiliary(at, place),
+            place if place.is_single() && self.conversations.last_main() != Some(place) => {
+                self.leave(at, place);
+            }
+            _ => {}
+        }
+    }
+
+    /// Sends the new events of a conversation to the observers and, if it is the lead, to the journal.
+    pub(super) fn flush(&mut self, place: &Place) {
+        let is_lead = self.conversations.is_lead(place);
+        let is_recorded = is_lead && self.settings.journal.is_some();
+        let Guarded { conversations, record, identity, on_event, fired, .. } = self;
+        let Some(conversation) = conversations.get_mut(place) else { return };
+        // Most deltas cause nothing.
+        if !is_recorded && !conversation.has_news() {
+            return;
+        }
+        let unsent = conversation.take_unsent();
+        if let Some(name) = conversation.name() {
             for event in unsent {
-                (self.hear)(GuardEvent::Run {
-                    run: self.key.id().to_owned(),
+                on_event(GuardEvent::Run {
+                    run: identity.key.id().to_owned(),
                     thread: name.to_string(),
-                    event: Box::new(Sealed::new(event, self.record.keys().clone())),
+                    event: Box::new(Sealed::new(event, record.keys().clone())),
                 });
             }
         }
-        let hits = thread.take_hits();
-        if self.lead.as_ref() != Some(place) {
+        let hits = conversation.take_hits();
+        if !is_lead {
             // Bounded, because a program may open any number of conversations.
-            let room = MOST_HITS.saturating_sub(self.fired.len());
+            let room = MOST_HITS.saturating_sub(fired.len());
             for hit in hits.into_iter().take(room) {
                 // A hit that cannot be written as JSON is not reported at all.
-                let clean = self.record.keys().redact_value(&hit);
-                self.fired.extend(clean.map(|clean| clean.unwrap_or(hit)));
+                let clean = record.keys().redact_value(&hit);
+                fired.extend(clean.map(|clean| clean.unwrap_or(hit)));
             }
         }
         if is_recorded {
-            let (events, ended) = thread.take_recorded();
-            self.record.events(events, ended);
+            let (events, ended) = conversation.take_recorded();
+            record.events(events, ended);
         }
     }
 
@@ -394,16 +465,33 @@ impl Guarded {
     pub(super) fn take_record(&mut self) -> Option<GuestRecord> {
         self.record.take()
     }
+}
 
-    /// Reports an answer after the end to the observers.
-    pub(super) fn answered(&self, place: &Place, refused: bool) {
-        let name = self.told.get(place).and_then(|told| told.name.as_ref());
-        let run = self.key.id().to_owned();
-        let thread = name.map(ToString::to_string);
-        (self.hear)(if refused {
-            GuardEvent::CallRefused { run, thread }
-        } else {
-            GuardEvent::LimitTold { run, thread }
-        });
+/// The specification of a conversation. The model comes with each call.
+fn spec(settings: &Settings, of: &Identity, account: &Account, judged: Judged) -> RunSpec {
+    let is_conversation = judged == Judged::Conversation;
+    RunSpec {
+        task: settings.journal.as_ref().map(|one| one.task.clone()).unwrap_or_default(),
+        limits: judged.limits(&settings.limits),
+        policy: settings.policy.as_ref().filter(|_| is_conversation).map(|make| make()),
+        watches: if is_conversation { settings.watches.clone() } else { Vec::new() },
+        // The program has the conversation, and the journal its events.
+        guest: Some(GuestMode {
+            capped: settings.cap_output,
+            forgets: true,
+            forgets_input: true,
+            ..GuestMode::default()
+        }),
+        reserve: true,
+        shared_budget: account.budget.is_some(),
+        // Guard adds nothing to the requests of a program, so that no message would reach the
+        // model.
+        nudge: false,
+        run_id: Some(of.id.clone()),
+        ..RunSpec::default()
     }
+}
+
+fn start(wall_ms: u64) -> GuestStart {
+    GuestStart { wall_ms: Some(wall_ms), ..GuestStart::default() }
 }

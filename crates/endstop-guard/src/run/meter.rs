@@ -1,4 +1,4 @@
-//! Counters of runs, calls and spending, for metrics.
+//! Counters of runs, calls and spending: of one run for its report, of all runs for metrics.
 //!
 //! ```
 //! use endstop_guard::run::Meter;
@@ -61,6 +61,45 @@ pub struct Tally {
     pub first_bytes_sum: Duration,
 }
 
+/// Numbers for the report of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Model calls that were forwarded.
+    pub calls: u64,
+    /// The most of them that were in flight at once, each until the end of its response was read.
+    pub most_in_flight: u64,
+    /// Calls that are not turns: titles, routers, summaries.
+    pub auxiliary: u64,
+    /// Calls after the end that got a final text.
+    pub finals: u64,
+    /// Calls after the end that were refused.
+    pub refusals: u64,
+    /// Those of the calls that make no text: embeddings, images, speech.
+    pub metered: u64,
+    /// Calls that guard could not read, and that passed.
+    pub unread: u64,
+    /// Model calls that guard refused before the end: they are not valid, or a limit could not be kept with them.
+    pub rejected: u64,
+    /// POST requests that are no model calls which guard knows, such as embeddings or batches, and
+    /// that passed. Their cost is not known.
+    pub others: u64,
+    /// Those of them that are known to have a bill, such as embeddings of a run without limits.
+    pub others_billed: u64,
+    /// The time of those requests together.
+    pub others_time: Duration,
+    /// Conversations.
+    pub threads: u64,
+}
+
+impl Counts {
+    /// `true` if a model call has come, whatever its answer was.
+    pub fn has_model_calls(&self) -> bool {
+        let Counts { calls, metered, unread, rejected, finals, refusals, .. } = *self;
+        let calls = calls.saturating_sub(metered);
+        [calls, unread, rejected, finals, refusals].into_iter().any(|count| count > 0)
+    }
+}
+
 impl Meter {
     pub(super) fn started(&self) {
         // Relaxed, because no counter depends on another.
@@ -71,7 +110,7 @@ impl Meter {
         self.calls.fetch_add(1, Relaxed);
     }
 
-    pub(super) fn told(&self) {
+    pub(super) fn final_text(&self) {
         self.finals.fetch_add(1, Relaxed);
     }
 

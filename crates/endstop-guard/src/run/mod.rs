@@ -1,45 +1,39 @@
 //! Guarded runs: the calls of an agent that passes through the proxy, under the kernel.
 //!
 //! ```text
-//! proxy ─► gate.rs ─► exchange (whose call?) ─► guarded.rs ─► thread.rs ─► kernel
+//! proxy ─► decide/ ─► exchange (whose call?) ─► guarded.rs ─► conversation.rs ─► kernel
 //!             ◄── forward, final text or refusal ◄──┘
 //! response ─► observer.rs ─► guarded.rs: deltas, then the decoded response
 //! ```
+//!
+//! A [`Gate`] has the runs. A run is `Guarded`, with its lock and its clock in `Shared`, which a [`RunHandle`] shows to
+//! its owner. It has `Conversations`, each a guest of the kernel, `CallsInFlight` and an `Account` of what they spend.
 
-mod answer_call;
-mod answers;
-mod books;
-mod call;
+mod account;
+mod after_end;
 mod calls;
-mod deciding;
+mod conversation;
+mod conversations;
+mod decide;
 mod ending;
 mod event;
 mod gate;
 mod guarded;
+mod handle;
 mod journal;
-mod key_sets;
 mod meter;
-mod metered;
 mod observer;
-mod other;
-mod passing;
 mod pricing;
-mod quiet;
-#[cfg_attr(not(feature = "bedrock"), path = "unsigned.rs")]
-mod resign;
-mod runs;
+mod response;
 mod settings;
-mod stored;
-mod thread;
-mod threads;
+mod shared;
 
 pub use crate::clients::AwsKeys;
+pub(crate) use decide::decide_about;
 pub use ending::ProgramEnd;
-pub use event::{GuardEvent, Hear};
+pub use event::{GuardEvent, OnEvent};
 pub use gate::{Gate, OnStart};
-pub use guarded::Counts;
+pub use handle::{LiveRun, NO_CALLS_AFTER, NoCallsWarning, RunHandle, warn_without_calls};
 pub use journal::{JournalSettings, Records};
-pub use meter::{BUCKETS_MS, Meter, Tally};
-pub use quiet::{QUIET, QuietWarning, warn_if_quiet};
-pub use runs::{LiveRun, RunHandle};
+pub use meter::{BUCKETS_MS, Counts, Meter, Tally};
 pub use settings::{MakePolicy, OnLimit, OtherCalls, Settings};

@@ -1,21 +1,21 @@
 //! Reads the copy of a response: deltas go to the kernel while they pass, the decoded response at
 //! the end.
 
-use super::call::{CallFacts, OpenCall, Ticket, lock_call};
-use super::calls::Response;
-use super::pricing::price_of;
-use super::runs::Shared;
+use super::after_end::message;
+use super::calls::{CallFacts, OpenCall, Ticket, lock_call};
+use super::response::{broken, decoded, decoder_of};
+use super::shared::Shared;
 use crate::exchange::answer::{Ending, Stamp, Tail};
 use crate::proxy::{End, Flow, ReadOn, ResponseHead, ResponseObserver, Unreadable};
 use bytes::Bytes;
 use endstop_core::guest::Spending;
-use endstop_core::{ErrorClass, ModelError, ModelTurn, TurnDelta};
-use endstop_wire::{Decoded, Delta, Eof, Headers, StreamDecoder, WireFormat};
+use endstop_core::{ErrorClass, ModelError, TurnDelta};
+use endstop_wire::{Delta, Eof, StreamDecoder};
 use http::{HeaderName, HeaderValue};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// The response header with the warnings of a thread.
+/// The response header with the warnings of a conversation.
 const WARNING: &str = "x-endstop-warning";
 /// The longest text in that header, in characters.
 const LONGEST_WARNING: usize = 400;
@@ -38,7 +38,7 @@ impl CallObserver {
         let reading = Arc::new(Mutex::new(Reading::new(shared, ticket, facts)));
         // A copy, because the type of a reading is not known there.
         let open: Arc<Mutex<dyn OpenCall>> = reading.clone();
-        run.lock().is_read_by(number, Arc::downgrade(&open));
+        run.lock().calls.is_read_by(number, Arc::downgrade(&open));
         CallObserver(reading)
     }
 
@@ -163,7 +163,7 @@ impl Reading {
         self.shared.changed();
         let note = {
             let run = self.shared.lock();
-            run.outcome().map(|outcome| format!("\n\n{}", run.message(outcome)))
+            run.outcome().map(|outcome| format!("\n\n{}", message(&run, outcome)))
         };
         match self.tail.as_ref().map(|tail| tail.end(note.as_deref().unwrap_or_default())) {
             Some(Ending::Now(last)) => Flow::End { pass: usize::MAX, last: Bytes::from(last) },
@@ -224,7 +224,7 @@ impl Reading {
     }
 
     fn client_gone(&mut self) -> ReadOn {
-        self.shared.lock().client_gone(&self.ticket);
+        self.shared.lock().calls.client_gone(&self.ticket);
         self.end_if_complete(false);
         ReadOn::default()
     }
@@ -290,85 +290,6 @@ impl OpenCall for Reading {
         if self.decoder.as_mut().is_some_and(|decoder| decoder.has_ended_turn()) {
             self.report_end(&End::Complete);
         }
-    }
-}
-
-/// Creates the decoder of a response.
-pub(super) fn decoder_of(facts: &CallFacts, head: &ResponseHead) -> StreamDecoder {
-    let headers = headers_of(head);
-    StreamDecoder::new(facts.dialect, head.status.as_u16(), headers, facts.request)
-}
-
-/// The headers of a response, as decoders read them.
-pub(super) fn headers_of(head: &ResponseHead) -> Headers {
-    let mut headers = Headers::default();
-    for (name, value) in &head.headers {
-        headers.push(name.as_str(), String::from_utf8_lossy(value.as_bytes()));
-    }
-    headers
-}
-
-/// The response of a connection that ended too early. A decoder that has seen the end of the message or its finish
-/// value has a whole response all the same.
-fn broken(decoder: Option<Box<StreamDecoder>>, facts: &CallFacts, why: &str) -> Response {
-    let is_complete = |mut decoder: Box<StreamDecoder>| {
-        let complete = decoder.is_complete() || decoder.has_ended_turn();
-        (decoder, complete)
-    };
-    match decoder.map(is_complete) {
-        Some((decoder, true)) => decoded(Some(decoder.finish(Eof::Clean)), facts),
-        Some((decoder, false)) => {
-            let result = decoded(Some(decoder.finish(Eof::Reset)), facts);
-            let partial = match result {
-                Ok(turn) => Some(Box::new(turn)),
-                Err((_, partial)) => partial,
-            };
-            Err((ModelError::new(ErrorClass::IncompleteStream, why), partial))
-        }
-        None => Err((ModelError::new(ErrorClass::IncompleteStream, why), None)),
-    }
-}
-
-pub(super) fn decoded(mut decoded: Option<Decoded>, facts: &CallFacts) -> Response {
-    if let Some(decoded) = &mut decoded {
-        decoded.price_service_tier(facts.catalogue.as_ref());
-        price_model(decoded, facts);
-    }
-    let Some(Decoded { turn, error, signal, .. }) = decoded else {
-        let message = "the response ended before its head";
-        return Err((ModelError::new(ErrorClass::IncompleteStream, message), None));
-    };
-    match (error, turn) {
-        (Some(error), mut turn) => {
-            // These formats count the output twice, first with a preliminary value. A cut stream has
-            // only that one, and it must not be charged.
-            let early =
-                matches!(facts.dialect.family, WireFormat::Anthropic | WireFormat::BedrockInvoke);
-            let raw = &signal.provider_specific;
-            let ended = raw.original_field == "stop_reason" && !raw.original_value.is_empty();
-            if let Some(turn) = turn.as_mut().filter(|_| early && !ended) {
-                turn.usage.output_tokens = None;
-            }
-            Err((error, turn.map(|turn| Box::new(ModelTurn { signal, ..turn }))))
-        }
-        (None, Some(turn)) => Ok(ModelTurn { signal, ..turn }),
-        (None, None) => {
-            let message = "the response has no turn in it";
-            Err((ModelError::new(ErrorClass::IncompleteStream, message), None))
-        }
-    }
-}
-
-/// Prices a response at the model that answered, if that costs more than the one that was asked for: the path or a
-/// gateway may have chosen another.
-fn price_model(decoded: &mut Decoded, facts: &CallFacts) {
-    let (Some(asked), Some(turn)) = (&facts.catalogue, &mut decoded.turn) else { return };
-    let Some(model) = turn.model.as_deref().filter(|_| turn.cost.is_none()) else { return };
-    let host = facts.host.as_deref();
-    let Some(answered) = price_of(facts.dialect.family, host, model) else { return };
-    let cost = answered.price.cost(&turn.usage);
-    if cost > asked.price.cost(&turn.usage) {
-        turn.cost = Some(cost);
     }
 }
 

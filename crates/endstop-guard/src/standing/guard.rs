@@ -7,7 +7,7 @@ use crate::exchange::{RunName, route};
 use crate::proxy::{
     Answer, Decision, Gatekeeper, Notice, RequestBody, RequestHead, Route, UpstreamMap,
 };
-use crate::run::{Gate, GuardEvent, Meter, RunHandle, Tally};
+use crate::run::{Gate, GuardEvent, Meter, RunHandle, Tally, decide_about};
 use endstop::budget::SharedBudget;
 use endstop_wire::redact::Redacted;
 use http::header::PROXY_AUTHORIZATION;
@@ -224,7 +224,7 @@ impl Gatekeeper for Standing {
             Ok(gate) => gate,
             Err(refused) => return Decision::Answer(self.refuse(&head, &refused)),
         };
-        let mut decision = gate.decide_about(&head, &body).await;
+        let mut decision = decide_about(&gate, &head, &body).await;
         if let Decision::Forward(forward) = &mut decision {
             // They are for this proxy, and the token is a secret.
             for name in [TOKEN_HEADER, PROFILE_HEADER, RUN_HEADER] {

@@ -49,7 +49,7 @@ impl Keeper {
     pub fn tick(&mut self, today: Day) -> Result<(), KeeperError> {
         for (profile, run) in self.standing.runs() {
             // The last answer decides: a complete one is a success, an open tool call is not.
-            if run.close_if_quiet(self.idle_after, "idle") {
+            if run.close_if_idle(self.idle_after, "idle") {
                 self.standing.forget(profile, &run);
             }
         }

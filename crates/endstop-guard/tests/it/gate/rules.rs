@@ -9,7 +9,7 @@ use endstop_guard::exchange::RunName;
 use endstop_guard::proxy::{
     Decision, Gatekeeper as _, RequestBody, RequestHead, Upstream, UpstreamMap,
 };
-use endstop_guard::run::{Gate, OtherCalls, ProgramEnd, Settings, warn_if_quiet};
+use endstop_guard::run::{Gate, OtherCalls, ProgramEnd, Settings, warn_without_calls};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
@@ -445,10 +445,10 @@ fn only_model_calls_end_the_quiet() {
         run(async {
             let gate = Gate::new(settings, map(), [7; 16], Arc::new(|_| {}));
             let (gate, run) = gate.only(RunName::new("quiet").expect("a name"));
-            assert!(warn_if_quiet(&run, SOON).await.is_some(), "before {path}");
+            assert!(warn_without_calls(&run, SOON).await.is_some(), "before {path}");
             let (head, body) = asked(method, path, body);
             drop(gate.decide(head, body).await);
-            let warned = warn_if_quiet(&run, SOON).await;
+            let warned = warn_without_calls(&run, SOON).await;
             assert_eq!(warned.is_none(), is_call, "{path}: {:?}", run.counts());
         });
     }

@@ -1,6 +1,6 @@
-//! One conversation of a guarded run: a guest of the kernel, and its place in the run's books.
+//! One conversation of a guarded run: a guest of the kernel, and its part of the run's account.
 
-use super::books::{Books, OpenTurn};
+use super::account::{Account, Ledger, OpenTurn};
 use endstop::budget::{Amount, Refusal, SharedBudget};
 use endstop_core::guest::{Admission, Guest, GuestReply, Recorded, Spending};
 use endstop_core::{
@@ -10,7 +10,7 @@ use endstop_core::{
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The rules that judge a thread.
+/// The rules that judge a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Judged {
     /// All limits, the policy and the watch rules.
@@ -22,7 +22,7 @@ pub(super) enum Judged {
 }
 
 impl Judged {
-    /// The limits of a thread in a run with these limits.
+    /// The limits of a conversation in a run with these limits.
     pub(super) fn limits(self, run: &Limits) -> Limits {
         let mut limits = run.clone();
         if self == Judged::Call {
@@ -32,48 +32,48 @@ impl Judged {
     }
 }
 
-/// A thread of a run.
-pub(super) struct Thread {
+/// A conversation of a run.
+pub(super) struct Conversation {
     guest: Guest,
     judged: Judged,
-    /// The part of the books that the guest has counted: its own spending, and what it has heard of.
+    /// The part of the ledger that the guest has counted: its own spending, and that of others.
     counted: Spending,
-    /// The guest's totals when its spending was last entered.
+    /// The guest's totals when its spending was last recorded.
     totals: Spending,
-    /// Turns of this thread that are in the books; `None` if its calls are not turns.
+    /// Turns of this conversation that are in the ledger; `None` if its calls are not turns.
     turns: Option<u32>,
-    /// The turn that was admitted and is not in the books yet, with its number in this thread.
+    /// The turn that was admitted and is not in the ledger yet, with its number in this conversation.
     open: Option<(u32, OpenTurn)>,
-    /// Turns of other threads that the guest has heard of.
-    heard_turns: u32,
+    /// Turns of other conversations that the guest has counted.
+    turns_of_others: u32,
     /// Reservations in the shared budget: one for each call in flight, of which there are few.
     reserved: Vec<(EffectId, Amount)>,
     /// Rules that fired with the mode `warn`, for the client's next response.
     warnings: Vec<String>,
     /// Rules that fired since they were last taken.
     hits: Vec<RuleHit>,
-    /// The name of the thread in events; `None` for a call that is not a turn.
+    /// The name of the conversation in events; `None` for a call that is not a turn.
     name: Option<Arc<str>>,
     /// Events for observers that were not sent yet.
     unsent: Vec<RunEvent>,
     /// `true` if the client closed the connection of the last call before its response was complete.
     pub(super) was_cut: bool,
-    /// The number of the last call, so that the thread that was idle longest can be found.
+    /// The number of the last call, so that the conversation that was idle longest can be found.
     pub(super) last_call: u64,
 }
 
-impl std::fmt::Debug for Thread {
+impl std::fmt::Debug for Conversation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Thread").field("guest", &self.guest).finish_non_exhaustive()
+        f.debug_struct("Conversation").field("guest", &self.guest).finish_non_exhaustive()
     }
 }
 
-/// The answer of a thread to a step.
+/// The answer of a conversation to a step.
 #[derive(Debug)]
 pub(super) enum Step {
     /// The run continues.
     Continue,
-    /// The thread has ended the run, with this outcome of its own.
+    /// The conversation has ended the run, with this outcome of its own.
     Stop(Arc<Outcome>),
 }
 
@@ -93,21 +93,21 @@ pub(super) enum Asked {
         call: EffectId,
         output_cap: Option<u64>,
     },
-    /// The thread has ended the run, with this outcome of its own.
+    /// The conversation has ended the run, with this outcome of its own.
     Stop(Arc<Outcome>),
 }
 
-impl Thread {
-    /// Creates a thread.
-    pub(super) fn new(guest: Guest, judged: Judged) -> Thread {
-        Thread {
+impl Conversation {
+    /// Creates a conversation.
+    pub(super) fn new(guest: Guest, judged: Judged) -> Conversation {
+        Conversation {
             totals: guest.spending(),
             guest,
             judged,
             counted: Spending::default(),
             turns: (judged != Judged::Call).then_some(0),
             open: None,
-            heard_turns: 0,
+            turns_of_others: 0,
             reserved: Vec::new(),
             warnings: Vec::new(),
             hits: Vec::new(),
@@ -118,7 +118,7 @@ impl Thread {
         }
     }
 
-    /// Names the thread, whose events are collected from now on.
+    /// Names the conversation, whose events are collected from now on.
     pub(super) fn set_name(&mut self, name: Arc<str>) {
         self.name = Some(name);
     }
@@ -147,25 +147,25 @@ impl Thread {
         (self.guest.take_events(), self.guest.run().is_none())
     }
 
-    /// Asks whether the client may call the model. The thread first hears what the others spent.
+    /// Asks whether the client may call the model. It first counts what the others spent.
     pub(super) fn ask(
         &mut self,
         at: Duration,
         mut call: GuestCall,
-        books: &mut Books,
-        budget: Option<&SharedBudget>,
+        account: &mut Account,
     ) -> Asked {
-        // First, so that ceilings hold for what all threads have spent together.
-        self.hear(at, books, budget);
-        // A call that takes the place of another one of this thread is an attempt at the same turn.
+        // First, so that ceilings hold for what all conversations have spent together.
+        self.count_others(at, account);
+        // A call that takes the place of another one of this conversation is an attempt at the same turn.
         let own = u32::from(self.open.is_some());
-        call.turns_in_flight = books.turns_in_flight().saturating_sub(own);
+        call.turns_in_flight = account.ledger.turns_in_flight().saturating_sub(own);
         let mut admission = self.guest.ask(at, call);
-        self.enter(books, budget);
+        self.record_spending(account);
         if let Admission::Reserve { id, want, least, want_tokens, least_tokens } = admission {
             let want = Amount { usd: want, tokens: want_tokens };
             let least = Amount { usd: least, tokens: least_tokens };
             // Without a shared budget nothing can refuse, and the whole request is granted.
+            let budget = account.budget.as_ref();
             let answer = budget.map_or(Ok(want), |budget| budget.reserve_or_explain(want, least));
             let (granted, refused_by) = match answer {
                 Ok(granted) => {
@@ -175,7 +175,7 @@ impl Thread {
                 Err(Refusal { failure: Some(failure), .. }) => {
                     let why = format!("the shared budget cannot be asked: {failure}");
                     let outcome = self.guest.close(at, false, why);
-                    self.enter(books, budget);
+                    self.record_spending(account);
                     return Asked::Stop(outcome);
                 }
                 Err(Refusal { left, account, .. }) => (left, Some(account)),
@@ -183,11 +183,11 @@ impl Thread {
             let bounded = budget.is_some_and(SharedBudget::bounds_tokens);
             let tokens = bounded.then_some(granted.tokens);
             admission = self.guest.reserved(at, id, granted.usd, tokens, refused_by);
-            self.enter(books, budget);
+            self.record_spending(account);
         }
         match admission {
             Admission::Go { call, turn, output_cap, .. } => {
-                self.admit_turn(turn, books);
+                self.admit_turn(turn, &mut account.ledger);
                 Asked::Go { call, output_cap }
             }
             Admission::Stop(outcome) => Asked::Stop(outcome),
@@ -195,36 +195,36 @@ impl Thread {
                 // The kernel asks once for each call. A second question is a fault, and the call
                 // must not be made without an answer.
                 let outcome = self.guest.close(at, false, "a reservation was asked for twice");
-                self.enter(books, budget);
+                self.record_spending(account);
                 Asked::Stop(outcome)
             }
         }
     }
 
-    /// Admits a turn, which counts for the other threads from now on, so that parallel threads cannot pass
+    /// Admits a turn, which counts for the other conversations from now on, so that parallel conversations cannot pass
     /// the limit together. Another attempt at a turn has the same number.
-    fn admit_turn(&mut self, turn: u32, books: &mut Books) {
+    fn admit_turn(&mut self, turn: u32, ledger: &mut Ledger) {
         let Some(entered) = self.turns else { return };
-        let own = turn.saturating_sub(self.heard_turns);
+        let own = turn.saturating_sub(self.turns_of_others);
         if own > entered {
             let open = match self.open.take() {
                 Some((_, open)) => open,
-                None => books.admit_turn(),
+                None => ledger.admit_turn(),
             };
             self.open = Some((own, open));
         }
     }
 
-    /// Enters the turn that was admitted, unless its call was refused: that is a failed attempt, which cost
+    /// Counts the turn that was admitted, unless its call was refused: that is a failed attempt, which cost
     /// nothing, and which any client without a key could repeat.
-    fn enter_turn(&mut self, is_refused: bool, books: &mut Books) {
+    fn end_turn(&mut self, is_refused: bool, ledger: &mut Ledger) {
         let (Some(entered), Some((own, open))) = (&mut self.turns, self.open.take()) else {
             return;
         };
-        if books.end_turn(&open) && !is_refused {
+        if ledger.end_turn(&open) && !is_refused {
             let more = own.saturating_sub(*entered);
             *entered += more;
-            books.add(&mut self.counted, &Spending { turns: more, ..Spending::default() });
+            ledger.add(&mut self.counted, &Spending { turns: more, ..Spending::default() });
         }
     }
 
@@ -233,10 +233,10 @@ impl Thread {
         at: Duration,
         call_id: &str,
         report: ToolReport,
-        accounts: (&mut Books, Option<&SharedBudget>),
+        account: &mut Account,
     ) -> Step {
         let reply = self.guest.result(at, call_id, report);
-        self.after(reply, accounts)
+        self.after(reply, account)
     }
 
     pub(super) fn delta(
@@ -244,21 +244,17 @@ impl Thread {
         at: Duration,
         call: EffectId,
         delta: TurnDelta,
-        accounts: (&mut Books, Option<&SharedBudget>),
+        account: &mut Account,
     ) -> Step {
         let reply = self.guest.delta(at, call, delta);
-        self.after(reply, accounts)
+        self.after(reply, account)
     }
 
-    /// Enters what a step has spent, if it has ended the thread: only then does it return what was
+    /// Records what a step has spent, if it has ended the conversation: only then does it return what was
     /// reserved.
-    fn after(
-        &mut self,
-        reply: GuestReply,
-        (books, budget): (&mut Books, Option<&SharedBudget>),
-    ) -> Step {
+    fn after(&mut self, reply: GuestReply, account: &mut Account) -> Step {
         if matches!(reply, GuestReply::Stop(_)) {
-            self.enter(books, budget);
+            self.record_spending(account);
         } else {
             self.collect();
         }
@@ -271,18 +267,17 @@ impl Thread {
         at: Duration,
         call: EffectId,
         result: Result<ModelTurn, (ModelError, Option<Box<ModelTurn>>)>,
-        books: &mut Books,
-        budget: Option<&SharedBudget>,
+        account: &mut Account,
     ) -> Step {
         let is_refused = result.as_ref().is_err_and(|(error, _)| {
             matches!(error.class, ErrorClass::Authentication | ErrorClass::Permission)
         });
-        self.enter_turn(is_refused, books);
+        self.end_turn(is_refused, &mut account.ledger);
         let reply = match result {
             Ok(turn) => self.guest.turn(at, call, turn),
             Err((error, partial)) => self.guest.failed(at, call, error, partial),
         };
-        self.enter(books, budget);
+        self.record_spending(account);
         reply.into()
     }
 
@@ -290,32 +285,27 @@ impl Thread {
         &mut self,
         at: Duration,
         limits: &Limits,
-        accounts: (&mut Books, Option<&SharedBudget>),
+        account: &mut Account,
     ) -> Step {
         let reply = self.guest.limits(at, self.judged.limits(limits));
-        self.after(reply, accounts)
+        self.after(reply, account)
     }
 
-    pub(super) fn tick(
-        &mut self,
-        at: Duration,
-        accounts: (&mut Books, Option<&SharedBudget>),
-    ) -> Step {
+    pub(super) fn tick(&mut self, at: Duration, account: &mut Account) -> Step {
         let reply = self.guest.tick(at);
-        self.after(reply, accounts)
+        self.after(reply, account)
     }
 
-    /// Feeds the last event of the thread: its loop is gone, or a person stopped the run.
+    /// Feeds the last event of the conversation: its loop is gone, or a person stopped the run.
     pub(super) fn end(
         &mut self,
         at: Duration,
         how: &Last<'_>,
-        books: &mut Books,
-        budget: Option<&SharedBudget>,
+        account: &mut Account,
     ) -> Arc<Outcome> {
-        // A call in flight was a turn for the other threads.
-        self.enter_turn(false, books);
-        self.hear(at, books, budget);
+        // A call in flight was a turn for the other conversations.
+        self.end_turn(false, &mut account.ledger);
+        self.count_others(at, account);
         let outcome = match how {
             Last::Closed { ok, detail } => self.guest.close(at, *ok, *detail),
             Last::As { ok, detail, ending } => {
@@ -328,7 +318,7 @@ impl Thread {
             },
             Last::Terminated => self.guest.terminate(at),
         };
-        self.enter(books, budget);
+        self.record_spending(account);
         outcome
     }
 
@@ -336,32 +326,32 @@ impl Thread {
         self.guest.wake_at()
     }
 
-    /// The ending that the thread has if its client ends now; `None` while a response or a result is awaited.
+    /// The ending that the conversation has if its client ends now; `None` while a response or a result is awaited.
     pub(super) fn provisional(&self) -> Option<Termination> {
         self.guest.run()?.provisional().map(|(termination, _)| termination)
     }
 
-    /// Tells the guest what other threads have spent since it last heard of them. A guest that has
+    /// Counts what other conversations have spent since the last time. A guest that has
     /// ended adds it to its outcome.
-    fn hear(&mut self, at: Duration, books: &Books, budget: Option<&SharedBudget>) {
-        if let Some(news) = books.tell(&mut self.counted) {
-            self.heard_turns = self.heard_turns.saturating_add(news.turns);
+    fn count_others(&mut self, at: Duration, account: &Account) {
+        if let Some(news) = account.ledger.take_uncounted(&mut self.counted) {
+            self.turns_of_others = self.turns_of_others.saturating_add(news.turns);
             let _ = self.guest.spent(at, news);
             self.collect();
-            self.settle(budget);
+            self.settle(account.budget.as_ref());
             self.totals = self.guest.spending();
         }
     }
 
-    /// Enters what the guest has spent since the last time, and returns to the budget what the step
+    /// Records what the guest has spent since the last time, and returns to the budget what the step
     /// released.
-    fn enter(&mut self, books: &mut Books, budget: Option<&SharedBudget>) {
-        self.settle(budget);
+    fn record_spending(&mut self, account: &mut Account) {
+        self.settle(account.budget.as_ref());
         self.collect();
         let totals = self.guest.spending();
-        // Turns are entered when they are admitted and when they end.
+        // Turns are recorded when they are admitted and when they end.
         let spent = Spending { turns: 0, ..totals.since(&self.totals) };
-        books.add(&mut self.counted, &spent);
+        account.ledger.add(&mut self.counted, &spent);
         self.totals = totals;
     }
 
@@ -413,7 +403,7 @@ fn take_reserved(reserved: &mut Vec<(EffectId, Amount)>, call: EffectId) -> Opti
     Some(reserved.swap_remove(at).1)
 }
 
-/// The last event of a thread.
+/// The last event of a conversation.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Last<'a> {
     Closed {

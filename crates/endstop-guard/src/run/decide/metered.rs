@@ -1,13 +1,7 @@
 //! Calls that cost, but are not turns: embeddings, rankings, images, speech. They are calls of the kernel like a
 //! title or a summary, with the usage that their response reports.
 
-use super::call::{CallFacts, Place, Ticket};
-use super::calls::{Admitted, Response};
-use super::gate::{CallPrice, Gate, NamedModels, lock};
-use super::observer::{NOT_SENT, headers_of};
-use super::passing::checked;
-use super::pricing::{TWO_MODELS, dialect_of, no_price};
-use super::runs::Shared;
+use super::passing::{Refusal, checked};
 use crate::exchange::answer::{Reply, bad_request};
 use crate::exchange::{
     Attempt, ClientFacts, Fields, History, Kind, Metered, Placed, Route as Line, form_boundary,
@@ -16,6 +10,14 @@ use crate::exchange::{
 use crate::proxy::{
     Decision, End, Flow, Forward, RequestBody, RequestHead, ResponseHead, ResponseObserver,
 };
+use crate::run::after_end::answer;
+use crate::run::calls::{CallFacts, Place, Ticket};
+use crate::run::gate::{Gate, NamedModels, lock};
+use crate::run::guarded::{Admitted, Arrival, Response};
+use crate::run::observer::NOT_SENT;
+use crate::run::pricing::{TWO_MODELS, dialect_of};
+use crate::run::response::headers_of;
+use crate::run::shared::Shared;
 use endstop_core::Decision as Cause;
 use endstop_core::{
     Confidence, ErrorClass, GuestCall, ModelError, ModelTurn, Part, SignalReason,
@@ -29,129 +31,119 @@ use std::sync::Arc;
 /// after the vectors and images, which can be very long.
 const KEPT: usize = 64 << 10;
 
-impl Gate {
-    /// Decides about a call that costs, but is not a turn.
-    pub(super) fn metered(
-        &self,
-        head: &RequestHead,
-        line: &Line,
-        kind: Metered,
-        body: &RequestBody,
-    ) -> Decision {
-        let RequestBody::Whole { raw, decoded } = body else {
-            return self
-                .refuse(head, "the body cannot be read, so what this call costs is not known");
-        };
-        let headers = head.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
-        let facts = ClientFacts::read(headers, &line.target, &self.salt);
-        let seat = match lock(&self.threads).seat_of_other(&facts, line) {
-            Ok(seat) => seat,
-            Err(error) => return self.refuse(head, &error.to_string()),
-        };
-        if let Some(refused) = self.refuse_secret_name(head, decoded, &seat.run) {
-            return refused;
-        }
-        let format =
-            owner(&line.target, |name| head.header(name)).unwrap_or(WireFormat::OpenAiChat);
-        let url = match self.url(line, Some(format)) {
-            Ok(url) => url,
-            Err(error) => return self.refuse(head, &error),
-        };
-        let settings = self.settings();
-        let signed = checked(settings.aws.as_ref(), head, &url, Some(raw))
-            .and_then(|signed| signed.map(|signed| signed.headers(&url, Some(raw))).transpose());
-        let own = match signed {
-            Ok(own) => own.unwrap_or_default(),
-            Err(error) => return self.refuse(head, &error),
-        };
-        let in_body = model_of(decoded, head.header("content-type"));
-        let is_ambiguous = in_body == InBody::Several;
-        let (model, other) = line.models(in_body.one());
-        let named = NamedModels {
-            format,
-            host: url.host(),
-            model: model.as_deref(),
-            other: other.as_deref(),
-        };
-        let prompt_bytes = decoded.len() as u64;
-        let CallPrice { price, other_unknown, .. } = self.price(&named, prompt_bytes);
-        let run = self.run_of(&seat.run);
-        let shared = &run.0;
-        let at = shared.now();
-        let mut guarded = shared.lock();
-        let ended = guarded.outcome().is_some();
-        if !ended && is_ambiguous && guarded.counts_calls() {
+/// Decides about a call that costs, but is not a turn.
+pub(super) fn metered(
+    gate: &Gate,
+    head: &RequestHead,
+    line: &Line,
+    kind: Metered,
+    body: &RequestBody,
+) -> Decision {
+    let RequestBody::Whole { raw, decoded } = body else {
+        return gate.refuse(head, "the body cannot be read, so what this call costs is not known");
+    };
+    let headers = head.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+    let facts = ClientFacts::read(headers, &line.target, &gate.salt);
+    let seat = match lock(&gate.threads).seat_of_other(&facts, line) {
+        Ok(seat) => seat,
+        Err(error) => return gate.refuse(head, &error.to_string()),
+    };
+    if let Some(refused) = gate.refuse_secret_name(head, decoded, &seat.run) {
+        return refused;
+    }
+    let format = owner(&line.target, |name| head.header(name)).unwrap_or(WireFormat::OpenAiChat);
+    let url = match gate.url(line, Some(format)) {
+        Ok(url) => url,
+        Err(error) => return gate.refuse(head, &error),
+    };
+    let settings = gate.settings();
+    let signed = checked(settings.aws.as_ref(), head, &url, Some(raw))
+        .and_then(|signed| signed.map(|signed| signed.headers(&url, Some(raw))).transpose());
+    let own = match signed {
+        Ok(own) => own.unwrap_or_default(),
+        Err(error) => return gate.refuse(head, &error),
+    };
+    let in_body = model_of(decoded, head.header("content-type"));
+    let is_ambiguous = in_body == InBody::Several;
+    let (model, other) = line.models(in_body.one());
+    let named =
+        NamedModels { format, host: url.host(), model: model.as_deref(), other: other.as_deref() };
+    let prompt_bytes = decoded.len() as u64;
+    let priced = gate.price(&named, prompt_bytes);
+    let run = gate.run_of(&seat.run);
+    let shared = &run.0;
+    let at = shared.now();
+    let mut guarded = shared.lock();
+    let ended = guarded.outcome().is_some();
+    if !ended && is_ambiguous && guarded.settings.counts_calls() {
+        drop(guarded);
+        return gate.refuse(head, TWO_MODELS);
+    }
+    let objection = priced.objection(&guarded, model.as_deref(), gate.only.is_some());
+    if let Some(reason) = objection.filter(|_| !ended) {
+        drop(guarded);
+        let answer = bad_request(&reason);
+        let (cause, reason) = (Cause::UnknownPrice, reason.as_str());
+        let refusal = Refusal { cause, reason, answer, is_turn: false };
+        return gate.refuse_call(Some(&run), head, refusal);
+    }
+    if !ended && kind == Metered::Media && guarded.settings.is_strict() {
+        drop(guarded);
+        return gate.refuse(head, MEDIA);
+    }
+    let call = Arc::new(CallFacts {
+        seat: seat.clone(),
+        kind: Kind::Auxiliary,
+        is_known_agent: facts.client.is_some(),
+        is_metered: true,
+        is_background: false,
+        is_subscription: facts.subscription,
+        reply: Reply::unread(line, &facts),
+        request: RequestFacts::default(),
+        dialect: dialect_of(format, url.host()),
+        host: url.host().map(str::to_owned),
+        price: priced.price,
+        catalogue: None,
+    });
+    let placed = Placed {
+        seat,
+        parent: None,
+        kind: Kind::Auxiliary,
+        turn: 0,
+        attempt: Attempt::First,
+        history: History::New,
+        input: Vec::new(),
+        results: Vec::new(),
+        unmatched: 0,
+        prompt_bytes,
+        prompt_known: true,
+        dropped: None,
+    };
+    let asked = GuestCall {
+        prompt_bytes,
+        // Vectors are no output that has a price.
+        output_cap: (kind == Metered::Vectors).then_some(1),
+        model,
+        price: priced.price,
+        ..GuestCall::default()
+    };
+    let arrival = Arrival { placed, call: asked, facts: &call, head, body: decoded };
+    match guarded.admit(at, arrival) {
+        Admitted::Ended => {
+            let answer = answer(&mut guarded, &Place::Auxiliary(u64::MAX), &call);
             drop(guarded);
-            return self.refuse(head, TWO_MODELS);
+            shared.changed();
+            Decision::Answer(answer)
         }
-        let unpriced = match (price, other_unknown) {
-            (None, _) => Some(model.as_deref()),
-            (Some(_), Some(_)) if guarded.is_strict() => Some(other.as_deref()),
-            (Some(_), _) => None,
-        };
-        if let Some(model) = unpriced.filter(|_| !ended && guarded.needs_price()) {
+        Admitted::Go(ticket) => {
             drop(guarded);
-            let reason = no_price(model, self.only.is_some());
-            let answer = bad_request(&reason);
-            return self.refuse_in(Some(&run), head, (Cause::UnknownPrice, &reason), answer);
-        }
-        if !ended && kind == Metered::Media && guarded.is_strict() {
-            drop(guarded);
-            return self.refuse(head, MEDIA);
-        }
-        let call = Arc::new(CallFacts {
-            seat: seat.clone(),
-            kind: Kind::Auxiliary,
-            is_known_agent: facts.client.is_some(),
-            is_metered: true,
-            is_background: false,
-            is_subscription: facts.subscription,
-            reply: Reply::unread(line, &facts),
-            request: RequestFacts::default(),
-            dialect: dialect_of(format, url.host()),
-            host: url.host().map(str::to_owned),
-            price,
-            catalogue: None,
-        });
-        let placed = Placed {
-            seat,
-            parent: None,
-            kind: Kind::Auxiliary,
-            turn: 0,
-            attempt: Attempt::First,
-            history: History::New,
-            input: Vec::new(),
-            results: Vec::new(),
-            unmatched: 0,
-            prompt_bytes,
-            prompt_known: true,
-            dropped: None,
-        };
-        let asked = GuestCall {
-            prompt_bytes,
-            // Vectors are no output that has a price.
-            output_cap: (kind == Metered::Vectors).then_some(1),
-            model,
-            price,
-            ..GuestCall::default()
-        };
-        match guarded.admit(at, placed, asked, &call, (head, decoded)) {
-            Admitted::Ended => {
-                let answer = guarded.answer(&Place::Auxiliary(u64::MAX), &call);
-                drop(guarded);
-                shared.changed();
-                Decision::Answer(answer)
-            }
-            Admitted::Go(ticket) => {
-                drop(guarded);
-                shared.changed();
-                let abort = ticket.abort.clone();
-                let observer = Counting::new(Arc::clone(shared), ticket, call);
-                let mut forward = Forward::unchanged(url, Box::new(observer));
-                forward.abort = abort;
-                forward.headers = own;
-                Decision::Forward(forward)
-            }
+            shared.changed();
+            let abort = ticket.abort.clone();
+            let observer = Counting::new(Arc::clone(shared), ticket, call);
+            let mut forward = Forward::unchanged(url, Box::new(observer));
+            forward.abort = abort;
+            forward.headers = own;
+            Decision::Forward(forward)
         }
     }
 }

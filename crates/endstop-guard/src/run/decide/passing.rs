@@ -1,15 +1,14 @@
-//! Requests that pass without the kernel: no model calls, and calls that cannot be read.
+//! Requests that pass without the kernel, and refusals.
 
-use super::answers::to_proxy;
-use super::event::GuardEvent;
-use super::gate::{Gate, lock};
 use super::resign::Signed;
-use super::runs::RunHandle;
-use super::settings::Settings;
 use crate::clients::AwsKeys;
 use crate::exchange::answer::{Answer, bad_request};
-use crate::exchange::{Call, ClientFacts, Route as Line, RunKey, each_in_body, owner, route};
+use crate::exchange::{Call, Route as Line, RunKey, each_in_body, owner, route};
 use crate::proxy::{Decision, End, Forward, RequestHead, ResponseObserver};
+use crate::run::after_end::{refuse_late, to_proxy};
+use crate::run::event::GuardEvent;
+use crate::run::gate::Gate;
+use crate::run::handle::RunHandle;
 use bytes::Bytes;
 use endstop_core::Decision as Cause;
 use endstop_wire::WireFormat;
@@ -17,7 +16,6 @@ use endstop_wire::redact::{KnownKeys, Redacted, is_random};
 use http::Uri;
 use http::header::CONTENT_TYPE;
 use std::net::IpAddr;
-use std::sync::Arc;
 
 /// The answer to a request with a signature of Amazon Web Services.
 const SIGNED: &str = "this request is signed for the address of the proxy, and Amazon Bedrock would \
@@ -29,6 +27,15 @@ const SIGNED: &str = "this request is signed for the address of the proxy, and A
 pub(super) const NOT_BUILT: &str = "this request is signed for the address of the proxy, and this build of guard \
      cannot sign it for Amazon Bedrock: build it with the feature `bedrock`, or use a Bedrock API key \
      (AWS_BEARER_TOKEN_BEDROCK)";
+
+/// The refusal of a call.
+pub(super) struct Refusal<'a> {
+    pub(super) cause: Cause,
+    pub(super) reason: &'a str,
+    pub(super) answer: Answer,
+    /// `true` if the call would have been a turn.
+    pub(super) is_turn: bool,
+}
 
 impl Gate {
     /// Passes a model call that cannot be judged. A run that has ended gets nothing more.
@@ -52,36 +59,16 @@ impl Gate {
         if self.settings_of(run.as_ref()).counts_calls() {
             let reason = format!("{reason}, so the limits of this run cannot be enforced");
             let answer = bad_request(&reason);
-            return self.refuse_in(run.as_ref(), head, (Cause::Refused, &reason), answer);
+            let refusal = Refusal { cause: Cause::Refused, reason: &reason, answer, is_turn: true };
+            return self.refuse_call(run.as_ref(), head, refusal);
         }
         if let Some(run) = run {
             run.0.lock().counts.unread += 1;
             run.0.changed();
         }
         let (target, reason) = (head.redacted_target(), head.redact(reason));
-        (self.hear)(GuardEvent::Passed { target, reason });
+        (self.on_event)(GuardEvent::Passed { target, reason });
         self.forward(head, line, Some(format))
-    }
-
-    /// The settings of a run, whose limits can have changed, or those of the next one.
-    pub(super) fn settings_of(&self, run: Option<&RunHandle>) -> Arc<Settings> {
-        run.map_or_else(|| self.settings(), |run| Arc::clone(&run.0.lock().settings))
-    }
-
-    /// Returns the run that the request line or a header names, if it has started.
-    pub(super) fn named_run(&self, head: &RequestHead, line: &Line) -> Option<RunHandle> {
-        self.started_run(&self.named_key(head, line)?)
-    }
-
-    /// Returns the key of the run that the request line or a header names.
-    pub(super) fn named_key(&self, head: &RequestHead, line: &Line) -> Option<RunKey> {
-        let headers = head.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
-        let facts = ClientFacts::read(headers, &line.target, &self.salt);
-        lock(&self.threads).run_in_headers(&facts, line).ok().flatten()
-    }
-
-    pub(super) fn started_run(&self, key: &RunKey) -> Option<RunHandle> {
-        lock(&self.runs).by_key.get(key).cloned()
     }
 
     pub(super) fn forward(
@@ -128,10 +115,18 @@ impl Gate {
         }
     }
 
-    /// Refuses a request, and notes that in the run of the only program.
+    /// Refuses a request, and notes that in the run of the only program. A model call counts as a turn.
     pub(super) fn refuse(&self, head: &RequestHead, reason: &str) -> Decision {
         let run = self.only.as_ref().map(|name| self.run_of(&RunKey::of_prefix(name)));
-        self.refuse_in(run.as_ref(), head, (Cause::Refused, reason), bad_request(reason))
+        let target = head.target.path_and_query().map_or("/", |target| target.as_str());
+        let call = route(head.method.as_str(), target).map_or(Call::Other, |line| line.call);
+        let refusal = Refusal {
+            cause: Cause::Refused,
+            reason,
+            answer: bad_request(reason),
+            is_turn: matches!(call, Call::Model { .. }),
+        };
+        self.refuse_call(run.as_ref().filter(|_| call.costs()), head, refusal)
     }
 
     /// Refuses a request whose run has a credential of the request as its name, without showing that name.
@@ -153,31 +148,16 @@ impl Gate {
         // A constant.
         let reason = Redacted::exempt(NAMED_LIKE_KEY);
         self.settings().meter.refused();
-        (self.hear)(GuardEvent::Refused { target, reason });
+        (self.on_event)(GuardEvent::Refused { target, reason });
         Some(Decision::Answer(to_proxy(bad_request(NAMED_LIKE_KEY))))
     }
 
-    /// Refuses a request of a run with this answer. A model call counts as a turn.
-    pub(super) fn refuse_in(
-        &self,
-        run: Option<&RunHandle>,
-        head: &RequestHead,
-        why: (Cause, &str),
-        answer: Answer,
-    ) -> Decision {
-        let target = head.target.path_and_query().map_or("/", |target| target.as_str());
-        let call = route(head.method.as_str(), target).map_or(Call::Other, |line| line.call);
-        let is_turn = matches!(call, Call::Model { .. });
-        self.refuse_call(run.filter(|_| call.costs()), head, why, (answer, is_turn))
-    }
-
-    /// Refuses a call of a run with this answer.
+    /// Refuses a call of a run.
     pub(super) fn refuse_call(
         &self,
         run: Option<&RunHandle>,
         head: &RequestHead,
-        (cause, reason): (Cause, &str),
-        (answer, is_turn): (Answer, bool),
+        Refusal { cause, reason, answer, is_turn }: Refusal<'_>,
     ) -> Decision {
         let reason = head.redact(reason);
         if let Some(run) = run {
@@ -185,23 +165,15 @@ impl Gate {
             run.0.changed();
         }
         self.settings().meter.refused();
-        (self.hear)(GuardEvent::Refused { target: head.redacted_target(), reason });
+        (self.on_event)(GuardEvent::Refused { target: head.redacted_target(), reason });
         Decision::Answer(to_proxy(answer))
-    }
-
-    pub(super) fn url(&self, line: &Line, format: Option<WireFormat>) -> Result<Uri, String> {
-        let (path, query) = match line.target.split_once('?') {
-            Some((path, query)) => (path, Some(query)),
-            None => (line.target.as_str(), None),
-        };
-        self.upstreams.url(format, path, query).map_err(|error| error.to_string())
     }
 }
 
 /// Returns the refusal of a request to a run that has ended.
 pub(super) fn late(run: &RunHandle, is_counted: bool) -> Option<Decision> {
     let mut guarded = run.0.lock();
-    let answer = guarded.refuse_late()?;
+    let answer = refuse_late(&guarded)?;
     if is_counted {
         guarded.counts.refusals += 1;
         drop(guarded);

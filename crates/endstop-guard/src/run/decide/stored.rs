@@ -1,36 +1,35 @@
 //! Requests for the state of a response that the provider stores: the result of a call that it worked on in the
 //! background ends that call.
 
-use super::gate::{Gate, lock};
-use super::observer::{decoded, decoder_of};
-use super::runs::{RunHandle, Shared};
 use crate::exchange::{ClientFacts, Route as Line};
 use crate::proxy::{Decision, End, Flow, RequestHead, ResponseHead, ResponseObserver, Unreadable};
+use crate::run::gate::{Gate, lock};
+use crate::run::handle::RunHandle;
+use crate::run::response::{decoded, decoder_of};
+use crate::run::shared::Shared;
 use endstop_core::SignalReason;
 use endstop_wire::{Eof, StreamDecoder};
 use std::sync::Arc;
 
-impl Gate {
-    /// Passes a request for a stored response. If a run waits for it, its usage is booked.
-    pub(super) fn stored_response(&self, head: &RequestHead, line: &Line) -> Decision {
-        match self.holder(head, line) {
-            Some((RunHandle(shared), id)) => {
-                self.forward_to(head, line, || Box::new(Poll { shared, id, decoder: None }))
-            }
-            None => self.forward(head, line, None),
+/// Passes a request for a stored response. If a run waits for it, its usage is booked.
+pub(super) fn stored_response(gate: &Gate, head: &RequestHead, line: &Line) -> Decision {
+    match holder(gate, head, line) {
+        Some((RunHandle(shared), id)) => {
+            gate.forward_to(head, line, || Box::new(Poll { shared, id, decoder: None }))
         }
+        None => gate.forward(head, line, None),
     }
+}
 
-    /// Returns the run that waits for the response which a request asks for.
-    fn holder(&self, head: &RequestHead, line: &Line) -> Option<(RunHandle, String)> {
-        let id = line.stored.as_ref()?;
-        let headers = head.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
-        let facts = ClientFacts::read(headers, &line.target, &self.salt);
-        let key = lock(&self.threads).run_of_response(&facts, line, id)?;
-        let run = lock(&self.runs).by_key.get(&key).cloned()?;
-        let is_held = run.0.lock().held.contains_key(id);
-        is_held.then(|| (run, id.clone()))
-    }
+/// Returns the run that waits for the response which a request asks for.
+fn holder(gate: &Gate, head: &RequestHead, line: &Line) -> Option<(RunHandle, String)> {
+    let id = line.stored.as_ref()?;
+    let headers = head.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+    let facts = ClientFacts::read(headers, &line.target, &gate.salt);
+    let key = lock(&gate.threads).run_of_response(&facts, line, id)?;
+    let run = gate.started_run(&key)?;
+    let is_held = run.0.lock().calls.held(id).is_some();
+    is_held.then(|| (run, id.clone()))
 }
 
 /// Reads the state of a response that a run waits for.
@@ -47,7 +46,7 @@ impl ResponseObserver for Poll {
             return;
         }
         let run = self.shared.lock();
-        let held = run.held.get(&self.id).map(|(_, facts)| Arc::clone(facts));
+        let held = run.calls.held(&self.id).map(Arc::clone);
         drop(run);
         self.decoder = held.map(|facts| Box::new(decoder_of(&facts, head)));
     }
@@ -72,7 +71,7 @@ impl ResponseObserver for Poll {
         if !is_whole && !decoder.is_complete() {
             return;
         }
-        let Some((_, facts)) = shared.lock().held.get(&id).cloned() else { return };
+        let Some(facts) = shared.lock().calls.held(&id).cloned() else { return };
         let response = decoded(Some(decoder.finish(Eof::Clean)), &facts);
         let turn = match &response {
             Ok(turn) => Some(turn),
@@ -85,7 +84,7 @@ impl ResponseObserver for Poll {
             return;
         }
         // Only the first of several answers counts.
-        let Some((ticket, facts)) = shared.lock().held.remove(&id) else { return };
+        let Some((ticket, facts)) = shared.lock().calls.take_held(&id) else { return };
         let _ = shared.finished(&ticket, &facts, response);
     }
 }
