@@ -86,12 +86,12 @@ impl Reports {
     }
 }
 
-/// When a program is stopped, and what it owes.
+/// The conditions for stopping a program, and for its success.
 #[derive(Clone, Copy)]
 struct Stopping {
     /// The time that it has to end after its run has.
     grace: Duration,
-    /// `true` if a run without a call is no success, because limits were to hold.
+    /// `true` if a run without a call fails, because limits were to hold.
     must_call: bool,
 }
 

@@ -17,7 +17,7 @@ use endstop_core::guest::Spending;
 use endstop_core::{Limits, NanoUsd, TokensCounted};
 use std::sync::Arc;
 
-/// What a run has spent, and its budget.
+/// The spending of a run, and its budget.
 #[derive(Debug)]
 pub(super) struct Account {
     pub(super) ledger: Ledger,

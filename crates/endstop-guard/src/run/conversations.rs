@@ -178,7 +178,7 @@ impl Conversations {
     }
 }
 
-/// What calls after the end of a run need.
+/// The conversations of a run that has ended, for the answers to later calls.
 #[derive(Debug, Default)]
 pub(super) struct AfterEnd {
     /// The conversations of the ended run.

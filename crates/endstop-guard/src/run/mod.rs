@@ -10,7 +10,6 @@
 //! its owner. It has `Conversations`, each a guest of the kernel, `CallsInFlight` and an `Account` of what they spend.
 
 mod account;
-mod after_end;
 mod calls;
 mod conversation;
 mod conversations;

@@ -1,8 +1,8 @@
 //! Reads the copy of a response: deltas go to the kernel while they pass, the decoded response at
 //! the end.
 
-use super::after_end::message;
 use super::calls::{CallFacts, OpenCall, Ticket, lock_call};
+use super::ending::message;
 use super::response::{broken, decoded, decoder_of};
 use super::shared::Shared;
 use crate::exchange::answer::{Ending, Stamp, Tail};

@@ -10,8 +10,8 @@ use crate::exchange::{
 use crate::proxy::{
     Decision, End, Flow, Forward, RequestBody, RequestHead, ResponseHead, ResponseObserver,
 };
-use crate::run::after_end::answer;
 use crate::run::calls::{CallFacts, Place, Ticket};
+use crate::run::ending::answer;
 use crate::run::gate::{Gate, NamedModels, lock};
 use crate::run::guarded::{Admitted, Arrival, Response};
 use crate::run::observer::NOT_SENT;

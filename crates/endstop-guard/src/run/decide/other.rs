@@ -91,7 +91,7 @@ pub(super) fn other_request(
 const RESPELT: &str = "the path or the method is another spelling of a call that costs, or begins like one, which a \
      server may accept and guard would not count; use the spelling of the API's documentation";
 
-/// What to do about a call that cannot be counted.
+/// The advice about a call that cannot be counted.
 const LET: &str = ", so the limits of the run cannot be kept; `--other pass` (`other = \"pass\"` in a profile) lets \
      such calls pass uncounted";
 

@@ -5,7 +5,7 @@ use crate::clients::AwsKeys;
 use crate::exchange::answer::{Answer, bad_request};
 use crate::exchange::{Call, Route as Line, RunKey, each_in_body, owner, route};
 use crate::proxy::{Decision, End, Forward, RequestHead, ResponseObserver};
-use crate::run::after_end::{refuse_late, to_proxy};
+use crate::run::ending::{refuse_late, to_proxy};
 use crate::run::event::GuardEvent;
 use crate::run::gate::Gate;
 use crate::run::handle::RunHandle;

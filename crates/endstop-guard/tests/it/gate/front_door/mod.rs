@@ -20,14 +20,14 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
-/// What the upstream was asked, and its bill.
+/// The requests that the upstream got, and its bill.
 #[derive(Default)]
 struct Server {
     asked: Vec<(String, String, Value)>,
     usd: f64,
     /// Polls that a background response still needs, by its id.
     working: HashMap<String, u32>,
-    /// What it generates.
+    /// The tokens that it generates, by its id.
     working_output: HashMap<String, u64>,
     prompts: HashMap<String, u64>,
     /// `true` if each answer generates as much as its request allows.

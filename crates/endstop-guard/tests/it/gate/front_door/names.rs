@@ -1,4 +1,4 @@
-//! A credential is no name of a run.
+//! A run is not named like a credential.
 
 use super::{asked, chat, guarded, json_to, limited, request, usd};
 use crate::gate::agents::call;
