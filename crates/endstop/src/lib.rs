@@ -1,4 +1,4 @@
-//! The agent loop that always knows why it stopped: every run ends exactly once, with a typed
+//! The agent loop that reports why it stopped: every run ends exactly once, with a typed
 //! reason, its cost, and the evidence.
 //!
 //! ```
