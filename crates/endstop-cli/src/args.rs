@@ -1,16 +1,14 @@
 //! The command-line arguments: one struct for each command; the doc comments are the `--help` text.
 
-#[cfg(feature = "acp")]
-use crate::acp_args::AcpArgs;
 use crate::assert_args::AssertArgs;
-use crate::branch_args::BranchArgs;
 use crate::compare_args::CompareCommand;
-use crate::http_args::HttpArgs;
-use crate::limit_args::LimitArgs;
-use crate::param_args::ParamArgs;
+use crate::config::limits::LimitArgs;
+use crate::config::setting::{GUARD, OfCommand};
 use crate::park_args::{AnswerArgs, PendingArgs};
-use crate::quantity::{Bound, tokens};
 use crate::recorded_args::{AuditArgs, BacktestArgs};
+#[cfg(feature = "acp")]
+use crate::run_args::AcpArgs;
+use crate::run_args::{BranchArgs, RunArgs};
 use crate::spend_args::SpendArgs;
 #[cfg(feature = "restate")]
 use crate::worker_args::WorkerArgs;
@@ -163,19 +161,6 @@ pub(crate) struct GuardArgs {
     /// The name of the run: letters, digits, `-`, `_` and `.`.
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
-    /// A termination policy: a name, NAME={json config}, a JSON object, or a TOML file.
-    #[arg(long, value_name = "SPEC")]
-    pub(crate) policy: Option<String>,
-    /// A rule that watches each conversation, for example stop:stuck; or `off`. May be repeated.
-    /// [default: observe:stuck]
-    #[arg(long = "watch", value_name = "MODE:RULE")]
-    pub(crate) watches: Vec<String>,
-    /// The price of all models, in US dollars per million tokens: in=3,out=15.
-    #[arg(long, value_name = "PRICE")]
-    pub(crate) price: Option<String>,
-    /// A command that checks the work after the run has succeeded.
-    #[arg(long, value_name = "CMD")]
-    pub(crate) verify: Option<String>,
     /// A settings file; without it, endstop.toml of the working folder. With --listen: the file with
     /// the proxy's profiles, tokens and upstreams.
     #[arg(long, value_name = "FILE")]
@@ -196,12 +181,8 @@ pub(crate) struct GuardArgs {
     /// Replace the file of --events, even if it is not empty.
     #[arg(long)]
     pub(crate) overwrite: bool,
-    /// The journal file that stores the run, or `off` [default: journal.db in the user's state
-    /// folder].
-    #[arg(long, value_name = "FILE")]
-    pub(crate) journal: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) limits: LimitArgs,
+    pub(crate) settings: OfCommand<GUARD>,
 }
 
 #[derive(Clone, Debug, clap::Args)]
@@ -254,169 +235,6 @@ pub(crate) struct ServeArgs {
     /// The journal that stores the runs.
     #[arg(long, value_name = "FILE")]
     pub(crate) journal: Option<PathBuf>,
-}
-
-#[derive(Clone, Debug, Default, clap::Args)]
-pub(crate) struct RunArgs {
-    /// The task; read from standard input if it is `-` or omitted.
-    pub(crate) task: Option<String>,
-    /// An image (PNG, JPEG, GIF, WebP) or a PDF document that the model receives with the task. May
-    /// be repeated. With --replay, give the recorded ones again.
-    #[arg(long = "attach", value_name = "FILE")]
-    pub(crate) attachments: Vec<PathBuf>,
-    /// The model, as PROVIDER/MODEL, for example anthropic/claude-sonnet-4-5,
-    /// gemini/gemini-2.5-flash or ollama/qwen3.
-    #[arg(long, short)]
-    pub(crate) model: Option<String>,
-    /// A model, as PROVIDER/MODEL, that the run calls after the one before has failed: after all retries
-    /// on a rate limit, an overloaded server or a server error, or if the model is not found. May be
-    /// repeated; `off` removes those of the settings.
-    #[arg(long, value_name = "MODEL")]
-    pub(crate) fallback: Vec<String>,
-    /// The wire format, if it is not the provider's default: openai-chat, openai-responses,
-    /// anthropic-messages, gemini, bedrock-converse, bedrock-invoke, cohere-v2 or ollama.
-    #[arg(long)]
-    pub(crate) api: Option<String>,
-    /// The address of an OpenAI-compatible server or, with --api, of a server that speaks that
-    /// format. It receives the key of the model's provider, or else the key of the format (for
-    /// example OPENAI_API_KEY).
-    #[arg(long)]
-    pub(crate) base_url: Option<String>,
-    /// Send keys and headers over http:// to another machine, even though the connection is not
-    /// encrypted.
-    #[arg(long)]
-    pub(crate) allow_http: bool,
-    #[command(flatten)]
-    pub(crate) http: HttpArgs,
-    /// Instructions for the model.
-    #[arg(long)]
-    pub(crate) system: Option<String>,
-    /// A tool that the model may use: shell, read_file, write_file. May be repeated.
-    #[arg(long = "tool", value_name = "NAME")]
-    pub(crate) tools: Vec<String>,
-    /// A tool whose calls run in the background: the model gets a handle at once, and the result in a
-    /// message when the call has ended. May be repeated.
-    #[arg(long, value_name = "TOOL")]
-    pub(crate) background: Vec<String>,
-    /// An MCP server whose tools the model may use: NAME=COMMAND, for the shell, or NAME=https://…
-    /// May be repeated; set keys and headers in endstop.toml.
-    #[arg(long, value_name = "SERVER")]
-    pub(crate) mcp: Vec<String>,
-    /// Ask before each tool call: on the terminal, or with `park`: store the request in the
-    /// journal, and exit with status 75. `endstop answer` decides, and --resume continues [default:
-    /// terminal].
-    #[arg(long, value_name = "HOW", num_args = 0..=1, default_missing_value = "terminal")]
-    pub(crate) ask: Option<String>,
-    /// With --ask park: the time after which a request counts as denied by timeout; for example 1h
-    /// [default: never].
-    #[arg(long, value_name = "TIME", value_parser = crate::quantity::time)]
-    pub(crate) park_expiry: Option<std::time::Duration>,
-    /// A command that runs when the run is parked or has ended; it reads a line of JSON from its
-    /// standard input.
-    #[arg(long, value_name = "CMD")]
-    pub(crate) notify: Option<String>,
-    /// The folder that tools work in; it is not a sandbox.
-    #[arg(long, value_name = "DIR")]
-    pub(crate) dir: Option<PathBuf>,
-    /// A termination policy: a name, NAME={json config}, a JSON object, or a TOML file.
-    #[arg(long, value_name = "SPEC")]
-    pub(crate) policy: Option<String>,
-    /// A rule that watches the run, and what it does when it fires (observe, warn, nudge, stop),
-    /// for example stop:stuck or warn:repeat_call={"times":4}; or `off`. May be repeated; `endstop
-    /// policies` lists the rules. [default: observe:stuck]
-    #[arg(long = "watch", value_name = "MODE:RULE")]
-    pub(crate) watches: Vec<String>,
-    /// A file with the JSON Schema that the answer must satisfy.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) output_schema: Option<PathBuf>,
-    /// The output cap of each model call, in tokens.
-    #[arg(long, value_name = "N", value_parser = tokens, allow_negative_numbers = true)]
-    pub(crate) max_output_tokens: Option<u64>,
-    #[command(flatten)]
-    pub(crate) params: ParamArgs,
-    /// A command that checks the work after the run has succeeded. With --verify-rounds, its output
-    /// goes back to the model if it fails.
-    #[arg(long, value_name = "CMD")]
-    pub(crate) verify: Option<String>,
-    /// Print only the final answer to standard output: no text of earlier turns, and nothing if the
-    /// run does not succeed.
-    #[arg(long)]
-    pub(crate) answer_only: bool,
-    /// Write every event to this file, as JSON Lines.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) events: Option<PathBuf>,
-    /// Record the requests to the model and its responses in this new file, as JSON Lines; keys are
-    /// removed.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) record: Option<PathBuf>,
-    /// Replace the files of --events and --record if they exist and are not empty.
-    #[arg(long)]
-    pub(crate) overwrite: bool,
-    /// Replay a file written by --record, without a network or a key. The task is the recorded one
-    /// unless another is given; tools run for real and must be given again. If the run differs from
-    /// the recorded one, the exit status is 2.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) replay: Option<PathBuf>,
-    /// If a replay differs from the recorded run, exit with the replayed run's status instead of 2.
-    #[arg(long, requires = "replay")]
-    pub(crate) accept_divergence: bool,
-    /// A FIFO whose lines the model receives as messages of the user while the run works, each before
-    /// its next call. On a terminal, lines can also be typed.
-    #[arg(long, value_name = "FIFO")]
-    pub(crate) steer: Option<PathBuf>,
-    /// Resume a stored run: one whose process died, or one that did not succeed and can now
-    /// continue (raise the limit that ended it). Give its id, a prefix of the id, or `last`. Task
-    /// and settings come from the stored run; flags override them.
-    #[arg(long, value_name = "RUN", conflicts_with_all = ["task", "attachments", "replay", "config"])]
-    pub(crate) resume: Option<String>,
-    /// Resume although the model, the tools, the instructions, the policy or the schema differ from
-    /// the original run.
-    #[arg(long, requires = "resume")]
-    pub(crate) accept_changes: bool,
-    /// With --resume and a journal that is not your own: start the commands, use the tools and
-    /// contact the hosts that are stored with the run.
-    #[arg(long, requires = "resume")]
-    pub(crate) trust_journal: bool,
-    /// Resume although secrets were removed from the conversation when it was journalled: the model
-    /// receives `[redacted]` instead.
-    #[arg(long, requires = "resume")]
-    pub(crate) accept_redacted: bool,
-    /// The journal file that stores runs, or `off` [default: journal.db in the user's state
-    /// folder].
-    #[arg(long, value_name = "FILE")]
-    pub(crate) journal: Option<PathBuf>,
-    /// Maximum number of runs in the journal, beyond which the oldest are removed; a number or
-    /// `off` [default: 10000].
-    #[arg(long, value_name = "N", value_parser = crate::quantity::runs_or_off)]
-    pub(crate) journal_keep: Option<Bound>,
-    /// Maximum size of the journal file, beyond which the oldest runs are removed; for example
-    /// 500MB, or `off` [default: 1GiB].
-    #[arg(long, value_name = "SIZE", value_parser = crate::quantity::size_or_off)]
-    pub(crate) journal_max_size: Option<Bound>,
-    /// The model's price in US dollars per million tokens: in=3,out=15, optionally with cached=0.3,
-    /// cache_write=3.75 and cache_write_1h=6 (cache entries that live for an hour).
-    #[arg(long, value_name = "PRICE")]
-    pub(crate) price: Option<String>,
-    /// The project of the run: its ceilings per day apply ([spend.projects.NAME] in a settings file),
-    /// and `endstop spend` lists it.
-    #[arg(long, value_name = "NAME", value_parser = crate::spend_args::project)]
-    pub(crate) project: Option<String>,
-    /// The model's context window, in tokens; it is also sent to Ollama.
-    #[arg(long, value_name = "N", value_parser = tokens, allow_negative_numbers = true)]
-    pub(crate) context_window: Option<u64>,
-    /// Strategies that shorten the conversation if the context window is known and nearly full, or
-    /// if the prompt was refused as too long: on, off, or strategies in order, for example
-    /// elide,drop,summarise [default: on].
-    #[arg(long, value_name = "HOW")]
-    pub(crate) compact: Option<String>,
-    /// Request whole responses instead of streams.
-    #[arg(long)]
-    pub(crate) no_stream: bool,
-    /// Read this settings file instead of endstop.toml in this folder, and trust all of it.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) limits: LimitArgs,
 }
 
 #[derive(Clone, Debug, clap::Args)]

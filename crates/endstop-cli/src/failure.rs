@@ -32,4 +32,4 @@ pub(crate) enum Status {
 }
 
 /// The exit status, or the error that replaces it.
-pub(crate) type Result<T = u8> = std::result::Result<T, Failure>;
+pub(crate) type Result<T = u8, E = Failure> = std::result::Result<T, E>;

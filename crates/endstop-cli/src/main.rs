@@ -1,30 +1,25 @@
 //! The `endstop` command. `main` parses the arguments, calls a command, and turns its result into
 //! the exit status; no other place sets the status.
 
-#[cfg(feature = "acp")]
-mod acp_args;
 mod args;
 mod assert_args;
-mod branch_args;
 mod commands;
 mod compare_args;
 mod config;
 mod control;
 mod failure;
 mod features;
-mod http_args;
 mod input;
-mod limit_args;
 mod new_file;
 mod open_files;
 mod output;
-mod param_args;
 mod park_args;
 mod quantity;
 mod recorded;
 mod recorded_args;
 mod render;
 mod run;
+mod run_args;
 mod spend_args;
 mod telemetry;
 #[cfg(feature = "restate")]

@@ -1,7 +1,5 @@
 //! `endstop acp`: serves an agent to an editor over the Agent Client Protocol.
 
-use crate::acp_args::AcpArgs;
-use crate::args::RunArgs;
 use crate::config::journal_path::{self, JournalPath};
 use crate::config::settings::Settings;
 use crate::failure::{Failure, Result};
@@ -11,6 +9,7 @@ use crate::run::attach::Attached;
 use crate::run::cassette::Cassette;
 use crate::run::retention::Retention;
 use crate::run::signals::{Signals, StopSignal};
+use crate::run_args::{AcpArgs, RetentionArgs};
 use crate::telemetry::Telemetry;
 use endstop_acp::{AcpServer, OpenError, OpenedSession, SessionRequest};
 use std::io;
@@ -31,7 +30,7 @@ pub(crate) fn run(args: &AcpArgs, json: bool) -> Result {
         ));
     }
     let runtime = runtime()?;
-    let telemetry = Telemetry::begin(&output::keys(), args.allow_http);
+    let telemetry = Telemetry::begin(&output::keys(), args.settings.allow_http);
     let status = runtime.block_on(serve(args));
     // Not a plain drop: a thread that still reads standard input would block the exit.
     runtime.shutdown_background();
@@ -106,13 +105,12 @@ async fn opened(
 }
 
 async fn open(args: &AcpArgs, request: SessionRequest) -> Result<OpenedSession> {
-    let run = run_args(args);
-    let mut settings = settings_of(args, &run, request.dir)?;
-    let place = JournalPath::of(args.journal.as_deref(), settings.folder_journal())?;
+    let mut settings = settings_of(args, request.dir)?;
+    let place = JournalPath::of(args.settings.journal.as_deref(), settings.folder_journal())?;
     let journal = journal_path::to_write(&place)?;
     settings.stored_in = place.path().ok().map(std::path::Path::to_owned);
-    let retention = Retention::begin(journal.as_ref(), &run);
-    let mut cassette = Cassette::of(&run, &settings)?;
+    let retention = Retention::begin(journal.as_ref(), RetentionArgs::default());
+    let mut cassette = Cassette::default();
     let attached = Attached::default();
     let (servers, journal) = (request.servers, journal.as_ref());
     let building = built(settings, servers, &attached, &mut cassette, journal, AskedOn::Events);
@@ -124,8 +122,8 @@ async fn open(args: &AcpArgs, request: SessionRequest) -> Result<OpenedSession> 
 }
 
 /// Reads the settings of a session.
-fn settings_of(args: &AcpArgs, run: &RunArgs, dir: PathBuf) -> Result<Settings> {
-    let mut settings = Settings::in_folder(run, &dir)?;
+fn settings_of(args: &AcpArgs, dir: PathBuf) -> Result<Settings> {
+    let mut settings = Settings::in_folder(&args.settings, args.config.as_deref(), &dir)?;
     if settings.model.is_none() && settings.base_url.is_none() {
         return Err(Failure::usage(
             "no model is configured; start `endstop acp` with --model PROVIDER/MODEL (`endstop providers` lists them), or write `model = \"…\"` in endstop.toml",
@@ -149,32 +147,4 @@ fn settings_of(args: &AcpArgs, run: &RunArgs, dir: PathBuf) -> Result<Settings> 
     }
     settings.ask = !args.no_ask;
     Ok(settings)
-}
-
-/// Returns the arguments of a run with these settings.
-fn run_args(args: &AcpArgs) -> RunArgs {
-    let args = args.clone();
-    RunArgs {
-        model: args.model,
-        api: args.api,
-        base_url: args.base_url,
-        allow_http: args.allow_http,
-        http: args.http,
-        system: args.system,
-        tools: args.tools,
-        mcp: args.mcp,
-        policy: args.policy,
-        watches: args.watches,
-        max_output_tokens: args.max_output_tokens,
-        params: args.params,
-        verify: args.verify,
-        journal: args.journal,
-        price: args.price,
-        context_window: args.context_window,
-        compact: args.compact,
-        no_stream: args.no_stream,
-        config: args.config,
-        limits: args.limits,
-        ..RunArgs::default()
-    }
 }

@@ -1,10 +1,8 @@
 //! `endstop branch`: starts a new run with the beginning of a stored one.
 
-use crate::args::RunArgs;
-use crate::branch_args::BranchArgs;
 use crate::config::journal_path::{self, JournalPath};
-use crate::config::settings::Settings;
-use crate::config::trust;
+use crate::config::settings::{SettingArgs, Settings};
+use crate::config::trust::{self, journal::Place};
 use crate::failure::{Failure, Result};
 use crate::run::agent::{Built, build, runtime};
 use crate::run::attach::Attached;
@@ -13,6 +11,7 @@ use crate::run::events::EventFile;
 use crate::run::session::RunSession;
 use crate::run::start::Begin;
 use crate::run::steer::Steer;
+use crate::run_args::BranchArgs;
 use crate::visible::shorten;
 use endstop::Branch;
 use endstop::journal::{JournalError, RecordedRun};
@@ -20,13 +19,12 @@ use endstop::wire::catalog::providers::provider;
 use std::io::{self, IsTerminal};
 
 pub(crate) fn run(args: &BranchArgs, json: bool) -> Result {
-    if args.answer_only && json {
+    if args.output.answer_only && json {
         return Err(Failure::usage(
             "--answer-only cannot be combined with --json, whose last line already contains the answer",
         ));
     }
-    let of_run = run_args(args);
-    let place = JournalPath::of(args.journal.as_deref(), None)?;
+    let place = JournalPath::of(args.settings.journal.as_deref(), None)?;
     // Checked before the journal is opened, because opening removes the access of other users, which
     // the check looks for.
     let not_own = trust::journal::not_own(place.path()?);
@@ -34,13 +32,14 @@ pub(crate) fn run(args: &BranchArgs, json: bool) -> Result {
     let wrong = |error: JournalError| Failure::usage(error.to_string());
     let id = journal.find(&args.run).map_err(wrong)?;
     let recorded = journal.load(&id).map_err(wrong)?;
-    let settings = Settings::of_kept(&recorded, &of_run, place.path()?, not_own);
+    let found = Place { journal: place.path()?, not_own, is_trusted: args.trust_journal };
+    let settings = Settings::of_kept(&recorded, &args.settings, &found);
     let settings = settings.map_err(|failure| in_own_words(&failure))?;
-    let settings = for_other_model(settings, args, &recorded);
+    let settings = for_other_model(settings, &args.settings, &recorded);
     // Checked before servers are started.
     recorded.prefix(args.at, None).map_err(|error| Failure::usage(error.to_string()))?;
-    let mut cassette = Cassette::of(&of_run, &settings)?;
-    let events = EventFile::of(&of_run)?;
+    let mut cassette = Cassette::default();
+    let events = EventFile::of(&args.output)?;
     let (verify, dir, limits) =
         (settings.verify_after(), settings.dir.clone(), settings.limits.clone());
     let allow_http = settings.allow_http;
@@ -52,10 +51,10 @@ pub(crate) fn run(args: &BranchArgs, json: bool) -> Result {
         verify,
         cassette,
         journal: Some(journal),
-        named_journal: args.journal.clone(),
+        named_journal: args.settings.journal.clone(),
         demo: false,
-        answer_only: args.answer_only,
-        notify: args.notify.clone(),
+        answer_only: args.output.answer_only,
+        notify: args.output.notify.clone(),
         accept_divergence: false,
         servers,
         secrets,
@@ -76,41 +75,6 @@ pub(crate) fn run(args: &BranchArgs, json: bool) -> Result {
     session.perform(runtime, &agent, begin, &limits, dir.as_deref())
 }
 
-/// Returns the same flags as those of a run.
-fn run_args(args: &BranchArgs) -> RunArgs {
-    let args = args.clone();
-    RunArgs {
-        model: args.model,
-        fallback: args.fallback,
-        api: args.api,
-        base_url: args.base_url,
-        allow_http: args.allow_http,
-        http: args.http,
-        system: args.system,
-        tools: args.tools,
-        ask: args.ask,
-        notify: args.notify,
-        dir: args.dir,
-        policy: args.policy,
-        watches: args.watches,
-        max_output_tokens: args.max_output_tokens,
-        params: args.params,
-        verify: args.verify,
-        answer_only: args.answer_only,
-        events: args.events,
-        overwrite: args.overwrite,
-        accept_changes: args.accept_changes,
-        trust_journal: args.trust_journal,
-        accept_redacted: args.accept_redacted,
-        journal: args.journal,
-        price: args.price,
-        project: args.project,
-        context_window: args.context_window,
-        limits: args.limits,
-        ..RunArgs::default()
-    }
-}
-
 /// Returns the branch that the flags describe.
 fn branch(args: &BranchArgs, id: &str) -> Branch {
     let mut branch = Branch::new(id, args.at);
@@ -127,7 +91,7 @@ fn branch(args: &BranchArgs, id: &str) -> Branch {
 }
 
 /// Removes the settings that belong to the model of the stored run, if a flag names another one.
-fn for_other_model(settings: Settings, args: &BranchArgs, recorded: &RecordedRun) -> Settings {
+fn for_other_model(settings: Settings, args: &SettingArgs, recorded: &RecordedRun) -> Settings {
     let before = recorded.header.settings["model"].as_str();
     let Some(model) = args.model.as_deref().filter(|model| Some(*model) != before) else {
         return settings;

@@ -1,7 +1,7 @@
 //! `endstop decide`: reads steps and prints a policy's verdicts.
 
 use crate::args::DecideArgs;
-use crate::config::settings::policy;
+use crate::config::kinds::policy;
 use crate::failure::Result;
 use crate::input::Source;
 use crate::output;

@@ -2,7 +2,7 @@
 
 use super::surroundings::{aws_keys, environment, guests, outgoing, random, salt, secret};
 use super::{guard_listen, print_env};
-use crate::args::{GuardArgs, RunArgs};
+use crate::args::GuardArgs;
 use crate::config::journal_path::{self, JournalPath};
 use crate::config::settings::Settings as Configured;
 use crate::config::trust::Origin;
@@ -22,6 +22,7 @@ use crate::run::guard_notes::GuardNotes;
 use crate::run::retention::Retention;
 use crate::run::signals::{Signals as VerifierSignals, StopSignal};
 use crate::run::verify::verified;
+use crate::run_args::RetentionArgs;
 use crate::visible::shorten;
 use endstop::agent::GuestJournal;
 use endstop::core::limits::{TABLE, parse_duration};
@@ -108,15 +109,16 @@ pub(crate) fn run(args: &GuardArgs, json: bool) -> Result<Status> {
     let grace = parse_duration(&args.grace).ok_or_else(|| {
         Failure::usage(format!("--grace: `{}` is not a time; expected for example 10s", args.grace))
     })?;
-    let configured = Configured::of(&run_args(args))?;
+    let configured = Configured::in_folder(&args.settings, args.config.as_deref(), Path::new("."))?;
     let mut settings = settings(args, &configured)?;
     let file = args.events.as_deref();
     let file = file.map(|path| NewFile::of("--events", path, args.overwrite)).transpose()?;
-    let place = args.journal.clone().or_else(|| configured.folder_journal().map(Path::to_owned));
+    let place =
+        args.settings.journal.clone().or_else(|| configured.folder_journal().map(Path::to_owned));
     let journal = journal_path::to_write(&JournalPath::of(place.as_deref(), None)?)?;
     let name = name(args, journal.as_ref())?;
     // Bound to a name, because `_` alone would drop it at once and stop its work.
-    let _retention = Retention::begin(journal.as_ref(), &run_args(args));
+    let _retention = Retention::begin(journal.as_ref(), RetentionArgs::default());
     let file = file.map(|file| EventFile::create(&file)).transpose()?;
     let (lines, writer) = GuardLines::begin(file, json);
     let reports = Reports { lines, notes: GuardNotes::begin() };
@@ -139,19 +141,6 @@ pub(crate) fn run(args: &GuardArgs, json: bool) -> Result<Status> {
     // Connections of the proxy that are still open must not delay the exit.
     runtime.shutdown_background();
     Ok(status)
-}
-
-/// The options that guard has in common with `run`, for reading the settings files.
-fn run_args(args: &GuardArgs) -> RunArgs {
-    RunArgs {
-        policy: args.policy.clone(),
-        watches: args.watches.clone(),
-        price: args.price.clone(),
-        verify: args.verify.clone(),
-        config: args.config.clone(),
-        limits: args.limits.clone(),
-        ..RunArgs::default()
-    }
 }
 
 /// Returns the settings of the run. Guard observes unless the user sets a limit, because coding
@@ -232,7 +221,7 @@ fn recorded(
             .policy
             .as_ref()
             .map(|policy| policy.specification().unwrap_or_else(|| policy.name().into())),
-        settings: json!({"guard": true, "verify": args.verify, "project": configured.project}),
+        settings: json!({"guard": true, "verify": args.settings.verify, "project": configured.project}),
         keys: output::keys(),
         report: Arc::new(report),
         many: None,
@@ -248,7 +237,7 @@ fn stored(args: &GuardArgs, journal: &SqliteJournal, outcome: &Outcome) -> Optio
         output::note(&format!("endstop: the verifier's result could not be stored: {error}"));
     }
     let id = journal.find(id).ok()?;
-    let explain = in_journal(&format!("endstop explain {id}"), args.journal.as_deref());
+    let explain = in_journal(&format!("endstop explain {id}"), args.settings.journal.as_deref());
     Some(format!("{id} ({explain})"))
 }
 
@@ -374,7 +363,7 @@ async fn guarded(
         ended_by_us,
         verified: StopSignal::Nothing,
     };
-    if let Some(command) = args.verify.as_ref().filter(|_| done.outcome.is_success()) {
+    if let Some(command) = args.settings.verify.as_ref().filter(|_| done.outcome.is_success()) {
         drop(signals);
         let mut signals = VerifierSignals::listen()?;
         (done.outcome.verified, done.verified) = verified(command, None, false, &mut signals).await;

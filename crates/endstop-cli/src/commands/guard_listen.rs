@@ -1,7 +1,7 @@
 //! `endstop guard --listen`: a standing proxy for many agents and machines.
 
 use super::surroundings::{aws_keys, environment, guests, outgoing, salt};
-use crate::args::{GuardArgs, RunArgs};
+use crate::args::GuardArgs;
 use crate::config::journal_path::{self, JournalPath};
 use crate::config::state::state_folder;
 use crate::config::trust::file::{name_of, named};
@@ -13,6 +13,7 @@ use crate::output;
 use crate::run::agent::runtime;
 use crate::run::retention::Retention;
 use crate::run::signals::{Signals, StopSignal};
+use crate::run_args::RetentionArgs;
 use crate::visible::visible;
 use endstop::Outcome;
 use endstop::agent::GuestJournal;
@@ -51,7 +52,7 @@ pub(super) fn run(args: &GuardArgs, address: &str, json: bool) -> Result {
             "--listen serves programs that are started elsewhere; remove the program after `--`, or --listen",
         ));
     }
-    if let Some((name, _)) = args.limits.given().first() {
+    if let Some((name, _)) = args.settings.limits.given().first() {
         return Err(Failure::usage(format!(
             "--{}: a standing proxy has its limits in its file; set `limits.{name}` under \
              [profile.default] in the file of --config",
@@ -67,7 +68,8 @@ pub(super) fn run(args: &GuardArgs, address: &str, json: bool) -> Result {
     for profile in &mut file.profiles {
         profile.settings.aws.clone_from(&aws);
     }
-    let journal = journal_path::to_write(&JournalPath::of(args.journal.as_deref(), None)?)?;
+    let journal =
+        journal_path::to_write(&JournalPath::of(args.settings.journal.as_deref(), None)?)?;
     if let Some(journal) = &journal {
         let many = Records::at_most(MOST_RECORDS);
         let guests = guests(journal)?;
@@ -317,7 +319,7 @@ impl Pruning {
         if self.journal.is_some() && self.last.as_ref().is_none_or(is_due) {
             // The work of an hour ago has ended, so that dropping it does not wait.
             self.last = None;
-            let retention = Retention::begin(self.journal.as_ref(), &RunArgs::default());
+            let retention = Retention::begin(self.journal.as_ref(), RetentionArgs::default());
             self.last = Some((Instant::now(), retention));
         }
     }

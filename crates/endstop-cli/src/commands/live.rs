@@ -64,20 +64,17 @@ pub(crate) fn cancel(args: &CancelArgs, json: bool) -> Result {
 
 #[cfg(unix)]
 pub(crate) fn limits(args: &LiveLimitsArgs, json: bool) -> Result {
+    use crate::config::limits::{set_by_flag, value_of};
     use crate::control::{Request, client::find};
-    use serde_json::Value;
     let given = args.limits.given();
     if given.is_empty() {
         return Err(Failure::usage("no limit is given; give for example --max-turns 50"));
     }
     let mut limits = serde_json::Map::new();
     for (name, text) in given {
-        // Numbers and switches parse as JSON; other values (10m, off) do not and stay strings.
-        let value = serde_json::from_str(&text).unwrap_or(Value::String(text));
+        let value = value_of(text);
         // Checked here, so that the error names the flag.
-        endstop::Limits::none().set(name, &value).map_err(|error| {
-            Failure::usage(format!("--{}: {}", name.replace('_', "-"), error.problem))
-        })?;
+        set_by_flag(&mut endstop::Limits::none(), name, &value).map_err(Failure::usage)?;
         limits.insert(name.to_owned(), value);
     }
     let found = find(&args.run)?;

@@ -1,11 +1,11 @@
 //! `endstop run`: runs an agent, or resumes a stored run, and reports why it ended.
 
 use super::demo;
-use crate::args::{DemoArgs, RunArgs};
+use crate::args::DemoArgs;
 use crate::config::journal_path::{self, JournalPath};
 use crate::config::park::with_task;
 use crate::config::settings::Settings;
-use crate::config::trust;
+use crate::config::trust::{self, journal::Place};
 use crate::failure::{Failure, Result};
 use crate::output;
 use crate::run::agent::{Built, build, runtime};
@@ -17,6 +17,7 @@ use crate::run::retention::Retention;
 use crate::run::session::RunSession;
 use crate::run::start::Begin;
 use crate::run::steer::Steer;
+use crate::run_args::RunArgs;
 use endstop::Resume;
 use endstop::journal::JournalError;
 use std::io::{self, IsTerminal, Read};
@@ -31,7 +32,7 @@ const EMPTY_TASK: &str = "the task is empty: give it as an argument, or on stand
 
 pub(crate) fn run(args: &RunArgs, json: bool) -> Result {
     let args = &with_task(args)?;
-    if args.answer_only && json {
+    if args.output.answer_only && json {
         return Err(Failure::usage(
             "--answer-only cannot be combined with --json, whose last line already contains the answer",
         ));
@@ -39,9 +40,9 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> Result {
     if let Some(name) = &args.resume {
         return resume(args, name, json);
     }
-    let mut settings = Settings::of(args)?;
+    let mut settings = Settings::in_folder(&args.settings, args.config.as_deref(), Path::new("."))?;
     let mut cassette = Cassette::of(args, &settings)?;
-    let events = EventFile::of(args)?;
+    let events = EventFile::of(&args.output)?;
     let configured = settings.model.is_some() || settings.base_url.is_some();
     if !configured && cassette.recording().is_none() {
         if args.task.is_some() || cassette.records() || !args.attachments.is_empty() {
@@ -57,11 +58,11 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> Result {
     let verify = settings.verify_after();
     let dir = settings.dir.clone();
     let limits = settings.limits.clone();
-    let place = JournalPath::of(args.journal.as_deref(), settings.folder_journal())?;
+    let place = JournalPath::of(args.settings.journal.as_deref(), settings.folder_journal())?;
     // Printed commands need `--journal` only for a file that a flag or a settings file named: the
     // variable and the default are found again without it.
     let named_journal =
-        args.journal.clone().or_else(|| settings.folder_journal().map(Path::to_owned));
+        args.settings.journal.clone().or_else(|| settings.folder_journal().map(Path::to_owned));
     let journal = journal_path::to_write(&place)?;
     // The seal covers the journal's path, so the settings need it before they are stored.
     settings.stored_in = place.path().ok().map(Path::to_owned);
@@ -69,7 +70,7 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> Result {
     check_task(args, &cassette)?;
     let attached = Attached::read(&args.attachments)?;
     // Bound to a name, because `_` alone would drop it at once and stop its work.
-    let _retention = Retention::begin(journal.as_ref(), args);
+    let _retention = Retention::begin(journal.as_ref(), args.retention);
     let runtime = runtime()?;
     // The agent is built before standard input is read, so that a wrong setting is reported without
     // waiting for the input.
@@ -84,8 +85,8 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> Result {
         journal,
         named_journal,
         demo: false,
-        answer_only: args.answer_only,
-        notify: args.notify.clone(),
+        answer_only: args.output.answer_only,
+        notify: args.output.notify.clone(),
         accept_divergence: args.accept_divergence,
         servers,
         secrets,
@@ -100,7 +101,7 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> Result {
 
 /// Resumes a stored run.
 fn resume(args: &RunArgs, name: &str, json: bool) -> Result {
-    let place = JournalPath::of(args.journal.as_deref(), None)?;
+    let place = JournalPath::of(args.settings.journal.as_deref(), None)?;
     // Checked before the journal is opened, because opening removes the access of other users, which
     // the check looks for.
     let not_own = trust::journal::not_own(place.path()?);
@@ -108,9 +109,10 @@ fn resume(args: &RunArgs, name: &str, json: bool) -> Result {
     let wrong = |error: JournalError| Failure::usage(format!("--resume: {error}"));
     let id = journal.find(name).map_err(wrong)?;
     let recorded = journal.load(&id).map_err(wrong)?;
-    let settings = Settings::of_kept(&recorded, args, place.path()?, not_own)?;
+    let found = Place { journal: place.path()?, not_own, is_trusted: args.trust_journal };
+    let settings = Settings::of_kept(&recorded, &args.settings, &found)?;
     let mut cassette = Cassette::of(args, &settings)?;
-    let events = EventFile::of(args)?;
+    let events = EventFile::of(&args.output)?;
     let (verify, dir, limits) =
         (settings.verify_after(), settings.dir.clone(), settings.limits.clone());
     let allow_http = settings.allow_http;
@@ -139,10 +141,10 @@ fn resume(args: &RunArgs, name: &str, json: bool) -> Result {
         verify,
         cassette,
         journal: Some(journal),
-        named_journal: args.journal.clone(),
+        named_journal: args.settings.journal.clone(),
         demo: false,
-        answer_only: args.answer_only,
-        notify: args.notify.clone(),
+        answer_only: args.output.answer_only,
+        notify: args.output.notify.clone(),
         accept_divergence: false,
         servers,
         secrets,

@@ -1,9 +1,9 @@
 //! `endstop serve`: runs of named agents over HTTP, with a live page.
 
 use super::serve_demo::{DemoAgent, NAME};
-use crate::args::{RunArgs, ServeArgs};
+use crate::args::ServeArgs;
 use crate::config::journal_path::{self, JournalPath};
-use crate::config::settings::Settings;
+use crate::config::settings::{SettingArgs, Settings};
 use crate::config::trust::{Layers, file, owner, shown};
 use crate::control::Control;
 use crate::failure::{Failure, Result};
@@ -12,6 +12,7 @@ use crate::output;
 use crate::run::retention::Retention;
 use crate::run::served::ServedAgent;
 use crate::run::signals::{Signals, StopSignal};
+use crate::run_args::RetentionArgs;
 use crate::visible::visible;
 use endstop::core::limits::parse_duration;
 use endstop::journal::SqliteJournal;
@@ -34,9 +35,8 @@ const PRUNED_EVERY: Duration = Duration::from_secs(3600);
 pub(crate) fn run(args: &ServeArgs, json: bool) -> Result {
     let options = options(args)?;
     let tokens = tokens(args.token_file.as_deref())?;
-    let of_run = RunArgs { config: args.config.clone(), ..RunArgs::default() };
-    let layers = Layers::find(&of_run, Path::new("."))?;
-    let settings = layers.settings(&of_run)?;
+    let layers = Layers::find(args.config.as_deref(), Path::new("."))?;
+    let settings = layers.settings(&SettingArgs::default())?;
     layers.announce(&settings);
     #[cfg(feature = "restate")]
     if let (Some(ingress), Some(store)) = (&args.restate, &args.store) {
@@ -238,7 +238,7 @@ async fn serve(
             _ = prune.tick(), if journal.is_some() => {
                 // The work of an hour ago has ended, so that dropping it does not wait.
                 drop(retention.take());
-                retention = Some(Retention::begin(journal.as_ref(), &RunArgs::default()));
+                retention = Some(Retention::begin(journal.as_ref(), RetentionArgs::default()));
             }
             signal = signals.next() => {
                 if heard == StopSignal::Nothing {

@@ -1,6 +1,5 @@
 //! `endstop spend`: adds up what the stored runs have spent.
 
-use crate::args::RunArgs;
 use crate::config::journal_path::{self, JournalPath};
 use crate::config::settings::Settings;
 use crate::config::spend::Ceilings;
@@ -18,9 +17,8 @@ use std::path::Path;
 const DAY_MS: u64 = 86_400_000;
 
 pub(crate) fn run(args: &SpendArgs, as_json: bool) -> Result {
-    let of_run = RunArgs { config: args.config.clone(), ..RunArgs::default() };
     // Entries that need consent are left out, as in a run that does not have it.
-    let (settings, _) = Layers::find(&of_run, Path::new("."))?.merged()?;
+    let (settings, _) = Layers::find(args.config.as_deref(), Path::new("."))?.merged()?;
     let place = JournalPath::of(args.journal.as_deref(), settings.folder_journal())?;
     let journal = journal_path::to_read(&place)?;
     let now = now_ms();

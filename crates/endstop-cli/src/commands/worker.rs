@@ -1,8 +1,7 @@
 //! `endstop worker`: runs of named agents on Restate.
 
-use crate::args::RunArgs;
 use crate::config::journal_path::{self, JournalPath};
-use crate::config::settings::Settings;
+use crate::config::settings::{SettingArgs, Settings};
 use crate::config::trust::{Layers, shown};
 use crate::failure::{Failure, Result};
 use crate::open_files;
@@ -28,9 +27,8 @@ pub(crate) fn run(args: &WorkerArgs, json: bool) -> Result {
     if let Some(run) = &args.export {
         return export(run, &store, args, json);
     }
-    let of_run = RunArgs { config: args.config.clone(), ..RunArgs::default() };
-    let layers = Layers::find(&of_run, Path::new("."))?;
-    let settings = layers.settings(&of_run)?;
+    let layers = Layers::find(args.config.as_deref(), Path::new("."))?;
+    let settings = layers.settings(&SettingArgs::default())?;
     layers.announce(&settings);
     let options = options(args)?;
     let budget = args.shared_budget.as_deref().map(shared_budget).transpose()?;

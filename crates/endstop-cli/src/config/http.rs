@@ -2,19 +2,66 @@
 //! settings.
 
 use crate::config::servers::{expanded, only_names_variables};
+use crate::config::setting::{Kind, Members, Problem, Table, plain, restored, unless_empty};
 use crate::config::trust::{Origin, file};
 use crate::failure::{Failure, Result};
-use crate::http_args::HttpArgs;
 use endstop::core::limits::{parse_duration, unknown_key};
 use endstop::provider::http::{HttpError, HttpProviderBuilder};
 use endstop::wire::redact::{KnownKeys, address};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// The keys of the table.
 const KEYS: [&str; 4] = ["proxy", "ca_file", "user_agent", "connect_timeout"];
+
+// The flags of the members. Not a doc comment, which would be the description of each command that has them.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct HttpArgs {
+    /// The proxy of the requests to the model, instead of HTTPS_PROXY and the like: http://HOST:PORT,
+    /// or `off` for none. Write a password as $VARIABLE.
+    #[arg(long, value_name = "URL")]
+    pub(crate) proxy: Option<String>,
+    /// A file with the certificates of authorities to trust in addition to those of the system, as
+    /// PEM.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca_file: Option<PathBuf>,
+    /// The User-Agent header of the requests [default: endstop/VERSION].
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) user_agent: Option<String>,
+    /// The time limit for connecting to the model's server, for example 5s [default: 15s].
+    #[arg(long, value_name = "TIME")]
+    pub(crate) connect_timeout: Option<String>,
+}
+
+/// The table `[http]`.
+pub(crate) struct HttpTable;
+
+impl Kind for HttpTable {
+    type Own = HttpSettings;
+    type Flag = Table<HttpArgs>;
+
+    fn take(own: &mut HttpSettings, member: &str, value: &Value) -> Result<(), Problem> {
+        own.take(member, value).map_err(Problem::Table)
+    }
+
+    fn above(own: &mut HttpSettings, given: &Table<HttpArgs>, _: &str) -> Result<(), String> {
+        own.above(given)
+    }
+
+    fn json(own: &HttpSettings) -> Value {
+        plain(own)
+    }
+
+    fn save(own: &HttpSettings) -> Value {
+        unless_empty(plain(&own.saved()))
+    }
+
+    fn restore(own: &mut HttpSettings, stored: &Value) -> Result<(), String> {
+        restored(own, stored)
+    }
+}
 
 /// The settings as written. The proxy's password is a variable, so none of them is a secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,16 +78,11 @@ pub(crate) struct HttpSettings {
 }
 
 impl HttpSettings {
-    /// `true` if everything has its default.
-    pub(crate) fn is_empty(&self) -> bool {
-        *self == HttpSettings::default()
-    }
-
     /// Merges a member of the table `[http]`.
     ///
     /// # Errors
     /// Describes the invalid value, without a credential in it.
-    pub(crate) fn take(&mut self, member: &str, value: &Value) -> std::result::Result<(), String> {
+    pub(crate) fn take(&mut self, member: &str, value: &Value) -> Result<(), String> {
         if !KEYS.contains(&member) {
             return Err(format!("`{member}`: {}", unknown_key(member, &KEYS)));
         }
@@ -52,7 +94,7 @@ impl HttpSettings {
     ///
     /// # Errors
     /// Names the flag, and describes the invalid value.
-    pub(crate) fn above(&mut self, args: &HttpArgs) -> Result<()> {
+    fn above(&mut self, args: &HttpArgs) -> Result<(), String> {
         if let Some(path) = &args.ca_file {
             self.ca_file = Some(path.clone());
         }
@@ -63,14 +105,13 @@ impl HttpSettings {
         ];
         for (member, text) in texts {
             let Some(text) = text else { continue };
-            self.set(member, text).map_err(|problem| {
-                Failure::usage(format!("{}: {problem}", crate::http_args::flag(member)))
-            })?;
+            self.set(member, text)
+                .map_err(|problem| format!("--{}: {problem}", member.replace('_', "-")))?;
         }
         Ok(())
     }
 
-    fn set(&mut self, member: &str, text: &str) -> std::result::Result<(), String> {
+    fn set(&mut self, member: &str, text: &str) -> Result<(), String> {
         match member {
             "proxy" => {
                 if has_literal_credential(text) {
@@ -114,16 +155,15 @@ impl HttpSettings {
     }
 
     /// Returns the settings by name, as text without credentials.
-    pub(crate) fn shown(&self) -> Map<String, Value> {
+    pub(crate) fn shown(&self) -> Members {
         let all = [
             ("proxy", self.proxy.as_deref().map(address)),
             ("ca_file", self.ca_file.as_ref().map(|path| path.display().to_string())),
             ("user_agent", self.user_agent.clone()),
             ("connect_timeout", self.connect_timeout.clone()),
         ];
-        let set =
-            all.into_iter().filter_map(|(name, value)| Some((name.to_owned(), json!(value?))));
-        set.collect()
+        let set = all.into_iter();
+        set.filter_map(|(name, value)| Some((format!(".{name}"), json!(value?)))).collect()
     }
 
     /// Sets the connection of a provider.
@@ -232,8 +272,9 @@ mod tests {
         assert!(saved.ca_file.as_ref().unwrap().is_absolute());
         let text = serde_json::to_value(&saved).unwrap();
         assert_eq!(serde_json::from_value::<HttpSettings>(text).unwrap(), saved);
-        assert_eq!(settings.shown()["proxy"], address("http://me:$PW@h"));
-        assert!(!settings.shown()["proxy"].to_string().contains("PW"));
-        assert!(HttpSettings::default().is_empty() && !saved.is_empty());
+        let (name, proxy) = settings.shown().swap_remove(0);
+        assert_eq!((&*name, &proxy), (".proxy", &json!(address("http://me:$PW@h"))));
+        assert!(!proxy.to_string().contains("PW"));
+        assert_eq!(plain(&HttpSettings::default()), json!({}));
     }
 }

@@ -4,10 +4,13 @@
 mod calibrated;
 pub(crate) mod http;
 pub(crate) mod journal_path;
+pub(crate) mod kinds;
+pub(crate) mod limits;
 mod load;
 pub(crate) mod params;
 pub(crate) mod park;
 pub(crate) mod servers;
+pub(crate) mod setting;
 pub(crate) mod settings;
 pub(crate) mod spend;
 pub(crate) mod state;

@@ -1,19 +1,105 @@
 //! Parameters of the model's requests: the table `[params]`, the flags over it, and the values to send.
 
 use crate::config::servers::expanded;
+use crate::config::setting::{Kind, Members, Problem, Table, plain, restored, unless_empty};
 use crate::failure::{Failure, Result};
-use crate::param_args::ParamArgs;
-use endstop::ModelParams;
 use endstop::wire::endpoint::Secret;
+use endstop::{Caching, Effort, ModelParams, Thinking};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fmt;
+
+// The flags that set parameters. As a doc comment, this would be the description of each command that has them.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct ParamArgs {
+    /// The sampling temperature.
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub(crate) temperature: Option<f64>,
+    /// The share of the probability mass from which tokens are sampled.
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub(crate) top_p: Option<f64>,
+    /// A string at which the model stops. May be repeated.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) stop: Vec<String>,
+    /// The seed of the sampling.
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub(crate) seed: Option<i64>,
+    /// The amount of reasoning: none, minimal, low, medium, high, xhigh, max; APIs take some.
+    #[arg(long, value_name = "LEVEL", value_parser = effort)]
+    pub(crate) effort: Option<Effort>,
+    /// Reasoning before the answer: off, adaptive, or a number of tokens.
+    #[arg(long, value_name = "HOW", value_parser = Thinking::parse)]
+    pub(crate) thinking: Option<Thinking>,
+    /// The tools that the model may or must call: auto, none, required, or the name of a tool.
+    #[arg(long, value_name = "CHOICE")]
+    pub(crate) tool_choice: Option<String>,
+    /// Allow (true) or forbid (false) several tool calls in one turn.
+    #[arg(long, value_name = "BOOL")]
+    pub(crate) parallel_tool_calls: Option<bool>,
+    /// The provider's service tier, for example flex.
+    #[arg(long, value_name = "TIER")]
+    pub(crate) service_tier: Option<String>,
+    /// Allow (true) or forbid (false) the provider to store the response.
+    #[arg(long, value_name = "BOOL")]
+    pub(crate) store: Option<bool>,
+    /// The use of prompt caches: off, auto (the default), or 1h for entries that live for an hour.
+    #[arg(long, value_name = "HOW", value_parser = caching)]
+    pub(crate) cache: Option<Caching>,
+    /// A further field of the request, in the API's own spelling: KEY=JSON. May be repeated.
+    #[arg(long = "param", value_name = "KEY=JSON")]
+    pub(crate) extra: Vec<String>,
+    /// An additional header of the requests: NAME: VALUE; write a secret as $VARIABLE. May be
+    /// repeated.
+    #[arg(long = "header", value_name = "HEADER")]
+    pub(crate) headers: Vec<String>,
+}
+
+fn effort(name: &str) -> Result<Effort, String> {
+    Effort::named(name).ok_or_else(|| {
+        let levels: Vec<&str> = Effort::ALL.iter().map(|level| level.as_str()).collect();
+        format!("expected one of {}", levels.join(", "))
+    })
+}
+
+fn caching(name: &str) -> Result<Caching, String> {
+    let names = || Caching::ALL.iter().map(|setting| setting.as_str()).collect::<Vec<_>>();
+    Caching::named(name).ok_or_else(|| format!("expected one of {}", names().join(", ")))
+}
+
+/// The table `[params]`.
+pub(crate) struct ParamTable;
+
+impl Kind for ParamTable {
+    type Own = ParamSettings;
+    type Flag = Table<ParamArgs>;
+
+    fn take(own: &mut ParamSettings, member: &str, value: &Value) -> Result<(), Problem> {
+        own.take(member, value).map_err(Problem::Table)
+    }
+
+    fn above(own: &mut ParamSettings, given: &Table<ParamArgs>, _: &str) -> Result<(), String> {
+        own.above(given).map_err(|failure| failure.message)
+    }
+
+    /// Without headers, whose values are not stored.
+    fn json(own: &ParamSettings) -> Value {
+        plain(&own.params)
+    }
+
+    fn save(own: &ParamSettings) -> Value {
+        unless_empty(ParamTable::json(own))
+    }
+
+    fn restore(own: &mut ParamSettings, stored: &Value) -> Result<(), String> {
+        restored(&mut own.params, stored)
+    }
+}
 
 /// The parameters of a run. Header values are as written: `$NAME` stands for a variable.
 #[derive(Clone, Default)]
 pub(crate) struct ParamSettings {
     /// The parameters except the headers.
-    pub(crate) params: ModelParams,
+    params: ModelParams,
     headers: BTreeMap<String, String>,
 }
 
@@ -23,18 +109,12 @@ impl fmt::Debug for ParamSettings {
     }
 }
 
-impl From<ModelParams> for ParamSettings {
-    fn from(params: ModelParams) -> ParamSettings {
-        ParamSettings { params, headers: BTreeMap::new() }
-    }
-}
-
 impl ParamSettings {
     /// Merges a member of the table `[params]`.
     ///
     /// # Errors
     /// Describes the invalid value, without a header's value.
-    pub(crate) fn take(&mut self, member: &str, value: &Value) -> std::result::Result<(), String> {
+    pub(crate) fn take(&mut self, member: &str, value: &Value) -> Result<(), String> {
         if member != "headers" {
             let read: ModelParams = serde_json::from_value(json!({member: value}))
                 .map_err(|problem| format!("`{member}`: {problem}"))?;
@@ -60,7 +140,7 @@ impl ParamSettings {
     ///
     /// # Errors
     /// A malformed `--param` or `--header`, or a header that is given twice.
-    pub(crate) fn above(&mut self, args: &ParamArgs) -> Result<()> {
+    fn above(&mut self, args: &ParamArgs) -> Result<()> {
         let mut extra = Map::new();
         for text in &args.extra {
             // The value may be a secret, so no error repeats it.
@@ -135,6 +215,11 @@ impl ParamSettings {
         let headers = self.headers.keys().map(|name| (name.clone(), Secret::new("")));
         let shown = ModelParams { headers: headers.collect(), ..self.params.clone() }.shown();
         shown.as_object().cloned().unwrap_or_default()
+    }
+
+    /// Returns the parameters as members of the table, for display.
+    pub(crate) fn members(&self) -> Members {
+        self.shown().into_iter().map(|(name, value)| (format!(".{name}"), value)).collect()
     }
 }
 

@@ -1,13 +1,13 @@
 //! How calls that need approval are decided: on the terminal, or by parking the run (`--ask park`).
-//!
-//! ```text
-//! park_above(&mut settings.ask, &mut settings.park, args)?; // --ask park, --park-expiry 1h
-//! ```
 
-use crate::args::RunArgs;
-use crate::failure::{Failure, Result};
+use crate::config::setting::{BRANCH, Commands, Kind, Problem, json_value, switch};
+use crate::config::settings::{SettingArgs, Settings};
+use crate::failure::Failure;
+use crate::run_args::RunArgs;
+use clap::Arg;
 use endstop::hook::ParkApprovals;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::time::Duration;
 
 /// The terms under which a run is parked.
@@ -29,12 +29,42 @@ impl ParkSettings {
     }
 }
 
-/// Merges the flags into the settings: if calls need approval, and how it is given.
-pub(super) fn park_above(
-    ask: &mut bool,
-    park: &mut Option<ParkSettings>,
-    args: &RunArgs,
-) -> Result<()> {
+/// Approval of tool calls: `true` if each call needs it. [`merge`] merges the flag together with `--park-expiry`.
+pub(crate) struct Ask;
+
+impl Kind for Ask {
+    type Own = bool;
+    type Flag = Option<String>;
+
+    fn arg(arg: Arg, command: Commands) -> Arg {
+        match command {
+            // The run that follows would look like the value.
+            BRANCH => arg.value_parser(["terminal", "park"]),
+            _ => arg.num_args(0..=1).default_missing_value("terminal"),
+        }
+    }
+
+    fn take(own: &mut bool, _: &str, value: &Value) -> Result<(), Problem> {
+        *own = switch(value)?;
+        Ok(())
+    }
+
+    json_value!();
+}
+
+/// If set, a call that needs approval parks the run. [`merge`] merges the flag.
+pub(crate) struct Park;
+
+impl Kind for Park {
+    type Own = Option<ParkSettings>;
+    type Flag = Option<Duration>;
+
+    json_value!();
+}
+
+/// Merges `--ask` and `--park-expiry`: if calls need approval, and how it is given.
+pub(super) fn merge(settings: &mut Settings, args: &SettingArgs) -> Result<(), String> {
+    let Settings { ask, park, .. } = settings;
     *ask |= args.ask.is_some();
     match args.ask.as_deref() {
         Some("park") => *park = Some(park.unwrap_or_default()),
@@ -42,11 +72,9 @@ pub(super) fn park_above(
         Some(_) => *park = None,
         None => {}
     }
-    let Some(expiry) = args.park_expiry else { return Ok(()) };
+    let Some(expiry) = args.park else { return Ok(()) };
     let Some(park) = park else {
-        return Err(Failure::usage(
-            "--park-expiry: the run is not parked for approvals; add --ask park",
-        ));
+        return Err("--park-expiry: the run is not parked for approvals; add --ask park".to_owned());
     };
     park.expiry_ms = Some(u64::try_from(expiry.as_millis()).unwrap_or(u64::MAX));
     Ok(())
@@ -54,9 +82,10 @@ pub(super) fn park_above(
 
 /// Returns the arguments with the task where it belongs. `--ask` may be followed by the task, which
 /// then looks like its value.
-pub(crate) fn with_task(args: &RunArgs) -> Result<RunArgs> {
+pub(crate) fn with_task(args: &RunArgs) -> Result<RunArgs, Failure> {
     let mut args = args.clone();
-    let Some(how) = args.ask.as_deref().filter(|how| !matches!(*how, "terminal" | "park")) else {
+    let Some(how) = args.settings.ask.as_deref().filter(|how| !matches!(*how, "terminal" | "park"))
+    else {
         return Ok(args);
     };
     if args.task.is_some() || args.resume.is_some() {
@@ -65,19 +94,20 @@ pub(crate) fn with_task(args: &RunArgs) -> Result<RunArgs> {
             crate::visible::shorten(how, 60)
         )));
     }
-    args.task = args.ask.replace("terminal".to_owned());
+    args.task = args.settings.ask.replace("terminal".to_owned());
     Ok(args)
 }
 
 #[cfg(test)]
 mod tests {
     use super::with_task;
-    use crate::args::RunArgs;
+    use crate::run_args::RunArgs;
 
     fn split(ask: Option<&str>, task: Option<&str>) -> Option<(Option<String>, Option<String>)> {
         let owned = |text: Option<&str>| text.map(str::to_owned);
-        let args = RunArgs { ask: owned(ask), task: owned(task), ..RunArgs::default() };
-        with_task(&args).ok().map(|args| (args.ask, args.task))
+        let mut args = RunArgs { task: owned(task), ..RunArgs::default() };
+        args.settings.ask = owned(ask);
+        with_task(&args).ok().map(|args| (args.settings.ask.clone(), args.task))
     }
 
     #[test]

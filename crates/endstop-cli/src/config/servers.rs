@@ -1,13 +1,15 @@
 //! The configuration of MCP servers: `[mcp.NAME]` in endstop.toml, and `--mcp`, which overrides it.
 
+use crate::config::setting::{Commands, FlagValue, Kind, Members, Problem, Row, plain, restored};
 use crate::config::trust::shown;
 use crate::failure::{Failure, Result};
+use clap::{Arg, ArgMatches};
 use endstop::core::limits::{parse_duration, unknown_key};
 use endstop::mcp::McpServer;
 use endstop::wire::endpoint::is_loopback;
-use endstop::wire::redact::address;
+use endstop::wire::redact::{address, secrets_out};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
@@ -27,6 +29,80 @@ pub(crate) struct ServerSettings {
     tools: Option<Vec<String>>,
     timeout: Option<String>,
     start_timeout: Option<String>,
+}
+
+/// The servers `[mcp.NAME]`.
+pub(crate) struct Servers;
+
+/// The servers of `--mcp`.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ServerFlags(Vec<String>);
+
+impl ServerFlags {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl FlagValue for ServerFlags {
+    fn args(row: &Row, command: Commands, complete: fn(Arg, Commands) -> Arg) -> Vec<Arg> {
+        <Vec<String> as FlagValue>::args(row, command, complete)
+    }
+
+    fn read(matches: &ArgMatches, id: &str) -> ServerFlags {
+        ServerFlags(FlagValue::read(matches, id))
+    }
+
+    // By server, because a flag overrides only the server of the same name.
+    fn given(&self, _: &Row) -> Vec<(String, String)> {
+        let names = self.0.iter().filter_map(|flag| flag.split_once('='));
+        let names = names.map(|(name, _)| name.trim());
+        names.map(|name| (format!("mcp.{name}"), format!("--mcp {name}=…"))).collect()
+    }
+}
+
+impl Servers {
+    /// Returns the servers for display, without any value that may be a secret.
+    #[expect(clippy::ptr_arg, reason = "a row takes the value of its kind by reference")]
+    pub(crate) fn shown(own: &Vec<ServerSettings>) -> Members {
+        own.iter().map(|server| (format!(".{}", server.name), server.shown())).collect()
+    }
+}
+
+impl Kind for Servers {
+    type Own = Vec<ServerSettings>;
+    type Flag = ServerFlags;
+
+    fn take(own: &mut Vec<ServerSettings>, name: &str, value: &Value) -> Result<(), Problem> {
+        let read = ServerSettings::of_table(name, value)
+            .map_err(|problem| Problem::Whole(shown(&format!("[mcp.{name}]: {problem}"))))?;
+        own.retain(|other| other.name != read.name);
+        own.push(read);
+        Ok(())
+    }
+
+    fn above(own: &mut Vec<ServerSettings>, given: &ServerFlags, _: &str) -> Result<(), String> {
+        for flag in &given.0 {
+            let server = ServerSettings::of_flag(flag).map_err(|failure| failure.message)?;
+            // A flag replaces the server of the same name instead of adding to it, so that a file's
+            // command is never combined with a flag's address.
+            own.retain(|other| other.name != server.name);
+            own.push(server);
+        }
+        Ok(())
+    }
+
+    fn json(own: &Vec<ServerSettings>) -> Value {
+        plain(own)
+    }
+
+    fn save(own: &Vec<ServerSettings>) -> Value {
+        plain(&own.iter().map(ServerSettings::saved).collect::<Vec<_>>())
+    }
+
+    fn restore(own: &mut Vec<ServerSettings>, stored: &Value) -> Result<(), String> {
+        restored(own, stored)
+    }
 }
 
 /// The transport of a server.
@@ -54,7 +130,7 @@ impl fmt::Debug for ServerSettings {
 }
 
 impl ServerSettings {
-    fn new(name: &str, at: At) -> std::result::Result<ServerSettings, String> {
+    fn new(name: &str, at: At) -> Result<ServerSettings, String> {
         // A `$NAME` is only expanded when the run begins, so it never reaches the journal.
         if let At::Url(url) = &at
             && !url.contains('$')
@@ -91,9 +167,9 @@ impl ServerSettings {
     }
 
     /// Reads a table of endstop.toml. The error begins with the key.
-    pub(crate) fn of_table(name: &str, value: &Value) -> std::result::Result<Self, String> {
+    pub(crate) fn of_table(name: &str, value: &Value) -> Result<Self, String> {
         let table = value.as_object().ok_or("expected a table")?;
-        let texts = |key: &str| -> std::result::Result<Option<Vec<String>>, String> {
+        let texts = |key: &str| -> Result<Option<Vec<String>>, String> {
             let Some(value) = table.get(key) else { return Ok(None) };
             let texts = value
                 .as_array()
@@ -164,6 +240,18 @@ impl ServerSettings {
         &self.env
     }
 
+    /// Describes the server without any value that may be a secret.
+    fn shown(&self) -> Value {
+        let headers: Value =
+            self.headers().map(|(name, _)| (name.to_owned(), json!("[redacted]"))).collect();
+        match self.place() {
+            ServerPlace::Command(line) => {
+                json!({"command": secrets_out(&line), "env": self.variables()})
+            }
+            ServerPlace::Url(url) => json!({"url": address(url), "headers": headers}),
+        }
+    }
+
     /// Returns a copy for the journal, without literal header values.
     pub(crate) fn saved(&self) -> ServerSettings {
         let mut saved = self.clone();
@@ -174,11 +262,7 @@ impl ServerSettings {
     }
 
     /// Builds the server, with variables expanded.
-    pub(crate) fn server(
-        &self,
-        dir: Option<&Path>,
-        allow_http: bool,
-    ) -> std::result::Result<McpServer, String> {
+    pub(crate) fn server(&self, dir: Option<&Path>, allow_http: bool) -> Result<McpServer, String> {
         let mut server = match &self.at {
             At::Line(line) => McpServer::stdio(&self.name, line),
             At::Words(words) => McpServer::command(&self.name, words),
@@ -252,7 +336,7 @@ pub(crate) fn only_names_variables(value: &str) -> bool {
 }
 
 /// Expands `$NAME` and `${NAME}` from the environment; `$$` is a dollar sign.
-pub(crate) fn expanded(text: &str) -> std::result::Result<String, String> {
+pub(crate) fn expanded(text: &str) -> Result<String, String> {
     let mut out = String::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('$') {
@@ -282,7 +366,6 @@ pub(crate) fn expanded(text: &str) -> std::result::Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn flag_names_command_or_address() {

@@ -1,161 +1,481 @@
-//! Merges the settings of a run from settings files and flags. Every error names the file and the
-//! key. Which files are read, and what each file may set, is decided in `config::trust`.
+//! The settings of a run: one table, from which the struct, the flags, the keys of settings files, the rules for files
+//! without consent, the settings in a journal, and the list of `endstop config show` come.
+//!
+//! A new setting is a row, and a test. Every error names the file and the key. Which files are read is decided in
+//! `config::trust`.
 
-use crate::args::RunArgs;
-use crate::config::calibrated::Calibrated;
-use crate::config::http::HttpSettings;
-use crate::config::params::ParamSettings;
-use crate::config::park::{ParkSettings, park_above};
-use crate::config::servers::ServerSettings;
-use crate::config::spend::SpendSettings;
-use crate::config::trust::file::{Entry, toml_file};
-use crate::config::trust::keys::KEYS;
-use crate::config::trust::{Origin, flags, seal, shown};
+use crate::config::http::{HttpSettings, HttpTable};
+use crate::config::kinds::{
+    Agents, BuiltInTool, Calibration, Compaction, Fallback, Folder, Journal, NoStream, Policy,
+    PriceText, Project, Replayed, Schema, Verifier, Watches, not_shown, without_credential,
+    without_secrets,
+};
+use crate::config::limits::LimitTable;
+use crate::config::params::{ParamSettings, ParamTable};
+use crate::config::park::{Ask, Park, merge};
+use crate::config::servers::{ServerSettings, Servers};
+use crate::config::setting::{
+    ACP, AGENT, AnyTool, Apply, BRANCH, Consent, FILE, Flag, FlagValue, GUARD, Heading, Kind, List,
+    Members, One, Problem, RUN, Row, Stored, Switch, Text, Tokens, as_json, brief, flag, given,
+    one, read,
+};
+use crate::config::spend::{SpendSettings, SpendTable};
+use crate::config::trust::file::Entry;
+use crate::config::trust::tighten::{self, Trust};
+use crate::config::trust::{Origin, seal, shown};
 use crate::failure::{Failure, Result};
-use crate::input::Source;
-use crate::spend_args::project;
-use endstop::compaction::CompactionConfig;
+use clap::ArgMatches;
+use endstop::Limits;
+use endstop::agent::AgentBuilder;
+use endstop::core::limits::unknown_key;
 use endstop::journal::RunHeader;
 use endstop::mcp::McpServer;
-use endstop::schema::OutputSchema;
 use endstop::verifier::CommandVerifier;
-use endstop::wire::catalog::prices::parse_price;
-use endstop::{
-    Limits, ModelParams, Price, Watch,
-    policy::{BoxPolicy, Registry},
-};
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// The merged settings of a run.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Settings {
-    pub(crate) model: Option<String>,
-    /// The models to call after that one has failed.
-    pub(crate) fallback: Vec<String>,
-    pub(crate) api: Option<String>,
-    pub(crate) base_url: Option<String>,
-    pub(crate) system: Option<String>,
-    pub(crate) tools: Vec<String>,
-    pub(crate) mcp: Vec<ServerSettings>,
-    /// Names of the tools whose calls run in the background.
-    pub(crate) background: Vec<String>,
-    pub(crate) ask: bool,
-    /// If set, a call that needs approval parks the run.
-    pub(crate) park: Option<ParkSettings>,
-    pub(crate) dir: Option<PathBuf>,
-    pub(crate) max_output_tokens: Option<u64>,
-    pub(crate) verify: Option<String>,
-    pub(crate) context_window: Option<u64>,
-    pub(crate) no_stream: bool,
-    pub(crate) params: ParamSettings,
-    pub(crate) price: Option<Price>,
-    pub(crate) limits: Limits,
-    pub(crate) policy: Option<BoxPolicy>,
-    /// The runs for which the promise of a calibrated rule was made.
-    pub(crate) calibrated: Option<Calibrated>,
-    /// The watch rules; `None` means the default rules.
-    pub(crate) watches: Option<Vec<Watch>>,
-    pub(crate) output_schema: Option<Value>,
-    pub(crate) journal: Option<PathBuf>,
-    /// The project whose ceilings apply.
-    pub(crate) project: Option<String>,
-    /// The ceilings per day.
-    pub(crate) spend: SpendSettings,
-    pub(crate) compaction: CompactionConfig,
-    /// `true` if a recording is replayed (`--replay`).
-    pub(crate) replay: bool,
-    pub(crate) allow_http: bool,
-    pub(crate) http: HttpSettings,
-    /// The agents of `endstop serve`, by name, each with the settings that differ from these.
-    pub(crate) agents: BTreeMap<String, Value>,
-    /// The journal that stores the run. Settings stored there carry a seal that marks them as the
-    /// user's own.
-    pub(crate) stored_in: Option<PathBuf>,
-    /// The origin of each value, by name: `model`, `limits.max_turns`, `mcp.files`. A name that is
-    /// missing has its default value.
-    pub(crate) origins: BTreeMap<String, Origin>,
+/// Generates [`Settings`], [`SettingArgs`] and [`ROWS`] from the rows.
+macro_rules! settings {
+    ($(
+        $(#[doc = $doc:literal])+
+        $name:ident: $kind:ty, {
+            key: $key:expr,
+            flag: $flag:expr,
+            commands: $commands:expr,
+            trust: $trust:expr,
+            stored: $stored:expr,
+            show: $show:expr,
+            apply: $apply:expr,
+        }
+    )+) => {
+        /// The merged settings of a run.
+        #[derive(Clone, Debug, Default)]
+        pub(crate) struct Settings {
+            $(
+                $(#[doc = $doc])+
+                pub(crate) $name: <$kind as Kind>::Own,
+            )+
+            /// The journal that stores the run. Settings stored there carry a seal that marks them as the
+            /// user's own.
+            pub(crate) stored_in: Option<PathBuf>,
+            /// The origin of each value, by name: `model`, `limits.max_turns`, `mcp.files`. A name that is
+            /// missing has its default value.
+            pub(crate) origins: BTreeMap<String, Origin>,
+        }
+
+        /// The values of the flags.
+        #[derive(Clone, Debug, Default)]
+        pub(crate) struct SettingArgs {
+            $(
+                $(#[doc = $doc])+
+                pub(crate) $name: <$kind as Kind>::Flag,
+            )+
+        }
+
+        impl SettingArgs {
+            /// Reads the flags that a command has.
+            pub(crate) fn read(matches: &ArgMatches, command: u8) -> SettingArgs {
+                SettingArgs { $($name: read::<$kind>(matches, stringify!($name), command)),+ }
+            }
+        }
+
+        /// All settings, in the order in which they are shown.
+        pub(crate) static ROWS: [Row; [$(stringify!($name)),+].len()] = [$(Row {
+            name: stringify!($name),
+            key: $key,
+            help: concat!($($doc, "\n"),+),
+            flag: $flag,
+            commands: $commands,
+            trust: $trust,
+            stored: $stored,
+            apply: $apply,
+            take: |settings, member, value| <$kind>::take(&mut settings.$name, member, value),
+            above: |settings, args, flag| <$kind>::above(&mut settings.$name, &args.$name, flag),
+            args: |row, command| {
+                <<$kind as Kind>::Flag as FlagValue>::args(row, command, <$kind>::arg)
+            },
+            given: |args, row| args.$name.given(row),
+            json: |settings| <$kind>::json(&settings.$name),
+            shown: |settings| {
+                let show: fn(&<$kind as Kind>::Own) -> Members = $show;
+                show(&settings.$name)
+            },
+            save: |settings| <$kind>::save(&settings.$name),
+            restore: |settings, stored| <$kind>::restore(&mut settings.$name, stored),
+        }),+];
+    };
 }
 
-/// The settings that a journal stores, so that the run can be resumed.
-#[derive(Serialize, Deserialize)]
-pub(super) struct Saved {
-    pub(super) model: Option<String>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) fallback: Vec<String>,
-    pub(super) api: Option<String>,
-    pub(super) base_url: Option<String>,
-    pub(super) tools: Vec<String>,
-    #[serde(default)]
-    pub(super) mcp: Vec<ServerSettings>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) background: Vec<String>,
-    pub(super) ask: bool,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) park: Option<ParkSettings>,
-    pub(super) dir: Option<PathBuf>,
-    pub(super) max_output_tokens: Option<u64>,
-    pub(super) verify: Option<String>,
-    pub(super) context_window: Option<u64>,
-    pub(super) no_stream: bool,
-    pub(super) price: Option<Price>,
-    /// Spelled as in configuration; `None` means the default.
-    #[serde(default)]
-    pub(super) compaction: Option<Value>,
-    /// `true` if the run was replayed from a recording, without a server.
-    #[serde(default)]
-    pub(super) replay: bool,
-    #[serde(default)]
-    pub(super) allow_http: bool,
-    #[serde(default, skip_serializing_if = "HttpSettings::is_empty")]
-    pub(super) http: HttpSettings,
-    /// Without headers, whose values are not stored.
-    #[serde(default, skip_serializing_if = "ModelParams::is_empty")]
-    pub(super) params: ModelParams,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) calibrated: Option<Calibrated>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) project: Option<String>,
-    #[serde(default, skip_serializing_if = "SpendSettings::is_empty")]
-    pub(super) spend: SpendSettings,
+settings! {
+    /// The model, as PROVIDER/MODEL, for example anthropic/claude-sonnet-4-5, gemini/gemini-2.5-flash or
+    /// ollama/qwen3.
+    model: One<Text>, {
+        key: Some("model"),
+        flag: Some(Flag { short: Some('m'), ..brief("model", "MODEL", Heading::Model) }),
+        commands: RUN | BRANCH | ACP | AGENT,
+        trust: Trust::Nothing, stored: Stored::Always(Consent::Never), show: as_json,
+        // Without a name, a server's own default.
+        apply: Apply::Server(|options, settings| {
+            options.model = settings.model.clone().unwrap_or_else(|| "default".to_owned());
+        }),
+    }
+    /// A model, as PROVIDER/MODEL, that the run calls after the one before has failed: after all retries on a
+    /// rate limit, an overloaded server or a server error, or if the model is not found. May be repeated; `off`
+    /// removes those of the settings.
+    fallback: List<Fallback>, {
+        key: Some("fallback"), flag: Some(flag("fallback", "MODEL", Heading::Model)), commands: RUN | BRANCH | AGENT,
+        // Another host that receives the conversation, with its own price.
+        trust: Trust::Nothing, stored: Stored::IfSet(Consent::IfOther), show: as_json, apply: Apply::Command,
+    }
+    /// The wire format, if it is not the provider's default: openai-chat, openai-responses, anthropic-messages,
+    /// gemini, bedrock-converse, bedrock-invoke, cohere-v2 or ollama.
+    api: One<Text>, {
+        key: Some("api"), flag: Some(flag("api", "API", Heading::Model)), commands: RUN | BRANCH | ACP | AGENT,
+        trust: Trust::Nothing, stored: Stored::Always(Consent::Never), show: as_json,
+        apply: Apply::Server(|options, settings| options.api.clone_from(&settings.api)),
+    }
+    /// The address of an OpenAI-compatible server or, with --api, of a server that speaks that format. It
+    /// receives the key of the model's provider, or else the key of the format (for example OPENAI_API_KEY).
+    base_url: One<Text>, {
+        key: Some("base_url"),
+        flag: Some(flag("base-url", "BASE_URL", Heading::Model)),
+        commands: RUN | BRANCH | ACP | AGENT,
+        trust: Trust::Nothing, stored: Stored::Always(Consent::IfSet), show: without_credential,
+        apply: Apply::Server(|options, settings| options.base_url.clone_from(&settings.base_url)),
+    }
+    /// Send keys and headers over http:// to another machine, even though the connection is not encrypted.
+    allow_http: Switch, {
+        key: Some("allow_http"),
+        flag: Some(flag("allow-http", "", Heading::Model)),
+        commands: RUN | BRANCH | ACP | AGENT,
+        trust: Trust::Only(false), stored: Stored::Always(Consent::AsFile), show: as_json,
+        apply: Apply::Server(|options, settings| options.allow_http = settings.allow_http),
+    }
+    /// The connection to the model's server.
+    http: HttpTable, {
+        key: Some("http"), flag: Some(flag("", "", Heading::Model)), commands: RUN | BRANCH | ACP | AGENT,
+        // A proxy and an authority see the conversation and the key, or can.
+        trust: Trust::Nothing, stored: Stored::IfSet(Consent::IfOther), show: HttpSettings::shown,
+        apply: Apply::Command,
+    }
+    /// Instructions for the model.
+    system: One<Text>, {
+        key: Some("system"),
+        flag: Some(Flag {
+            elsewhere: &[(BRANCH, "Other instructions for the model; they need --accept-changes")],
+            ..flag("system", "SYSTEM", Heading::Model)
+        }),
+        commands: RUN | BRANCH | ACP | AGENT,
+        trust: Trust::Nothing,
+        stored: Stored::Header(
+            |settings, run| {
+                settings.system.clone_from(&run.header.system);
+                Ok(())
+            },
+            Consent::Never,
+        ),
+        show: without_secrets,
+        apply: Apply::Agent(|agent, settings| match &settings.system {
+            Some(system) => agent.system(system),
+            None => agent,
+        }),
+    }
+    /// A tool that the model may use: shell, read_file, write_file. May be repeated.
+    tools: List<BuiltInTool>, {
+        key: Some("tools"),
+        flag: Some(Flag {
+            elsewhere: &[
+                (
+                    BRANCH,
+                    "A tool that the model may use, instead of those of the run; needs --accept-changes. May be \
+                     repeated",
+                ),
+                (
+                    ACP,
+                    "A tool that the model may use: shell, read_file, write_file. May be repeated. [default: \
+                     the tools of the settings, or all three]",
+                ),
+            ],
+            ..brief("tool", "NAME", Heading::Tools)
+        }),
+        commands: RUN | BRANCH | ACP | AGENT,
+        // Also for an empty list, because only the user knows which tools the run needs.
+        trust: Trust::Nothing, stored: Stored::Always(Consent::IfSet), show: as_json, apply: Apply::Command,
+    }
+    /// A tool whose calls run in the background: the model gets a handle at once, and the result in a message
+    /// when the call has ended. May be repeated.
+    background: List<AnyTool>, {
+        key: Some("background"), flag: Some(flag("background", "TOOL", Heading::Tools)), commands: RUN | AGENT,
+        // A background call runs longer than a call that the run waits for.
+        trust: Trust::Nothing, stored: Stored::IfSet(Consent::Never), show: as_json,
+        apply: Apply::Agent(|agent, settings| {
+            settings.background.iter().fold(agent, AgentBuilder::background)
+        }),
+    }
+    /// An MCP server whose tools the model may use: NAME=COMMAND, for the shell, or NAME=https://… May be
+    /// repeated; set keys and headers in endstop.toml.
+    mcp: Servers, {
+        key: Some("mcp"),
+        flag: Some(Flag {
+            elsewhere: &[(
+                ACP,
+                "An MCP server whose tools the model may use, in addition to those of the editor: NAME=COMMAND, \
+                 for the shell, or NAME=https://… May be repeated",
+            )],
+            ..flag("mcp", "SERVER", Heading::Tools)
+        }),
+        commands: RUN | ACP | AGENT,
+        trust: Trust::Nothing, stored: Stored::Always(Consent::EachServer), show: Servers::shown,
+        apply: Apply::Command,
+    }
+    /// Ask before each tool call: on the terminal, or with `park`: store the request in the journal, and exit
+    /// with status 75. `endstop answer` decides, and --resume continues [default: terminal].
+    ask: Ask, {
+        key: Some("ask"),
+        flag: Some(Flag {
+            elsewhere: &[(
+                BRANCH,
+                "Ask before each tool call: on the terminal, or with `park`: store the request in the journal, \
+                 and exit with status 75",
+            )],
+            ..brief("ask", "HOW", Heading::Tools)
+        }),
+        commands: RUN | BRANCH | AGENT,
+        trust: Trust::Only(true), stored: Stored::Always(Consent::AsFile), show: as_json, apply: Apply::Command,
+    }
+    /// With --ask park: the time after which a request counts as denied by timeout; for example 1h
+    /// [default: never].
+    park: Park, {
+        key: None, flag: Some(flag("park-expiry", "TIME", Heading::Tools)), commands: RUN,
+        trust: Trust::Nothing, stored: Stored::IfSet(Consent::Never), show: not_shown, apply: Apply::Command,
+    }
+    /// The folder that tools work in; it is not a sandbox.
+    dir: Folder, {
+        key: Some("dir"), flag: Some(brief("dir", "DIR", Heading::Tools)), commands: RUN | BRANCH | AGENT,
+        trust: Trust::Nothing, stored: Stored::Always(Consent::Judged(Folder::consent)), show: |dir| one(Folder::json(dir)),
+        apply: Apply::Agent(|agent, settings| match &settings.dir {
+            Some(dir) => agent.working_dir(dir),
+            None => agent,
+        }),
+    }
+    /// The output cap of each model call, in tokens.
+    max_output_tokens: Tokens, {
+        key: Some("max_output_tokens"),
+        flag: Some(brief("max-output-tokens", "N", Heading::Params)),
+        commands: RUN | BRANCH | ACP | AGENT,
+        trust: Trust::Lower, stored: Stored::Always(Consent::AsFile), show: as_json,
+        apply: Apply::Agent(|agent, settings| match settings.max_output_tokens {
+            Some(tokens) => agent.max_output_tokens(tokens),
+            None => agent,
+        }),
+    }
+    /// A command that checks the work after the run has succeeded. With --verify-rounds, its output goes back to
+    /// the model if it fails.
+    verify: One<Verifier>, {
+        key: Some("verify"),
+        flag: Some(Flag {
+            elsewhere: &[
+                (ACP, "A command that checks the work before a run may end with success; needs --verify-rounds"),
+                (GUARD, "A command that checks the work after the run has succeeded"),
+            ],
+            ..brief("verify", "CMD", Heading::Judging)
+        }),
+        commands: RUN | BRANCH | ACP | GUARD | AGENT,
+        trust: Trust::Nothing, stored: Stored::Always(Consent::IfSet), show: without_secrets,
+        // Without rounds the verifier runs after the run, and only its exit status matters.
+        apply: Apply::Agent(|agent, settings| match settings.limits.verify_rounds {
+            Some(_) => settings.verified_by(agent),
+            None => agent,
+        }),
+    }
+    /// The model's context window, in tokens; it is also sent to Ollama.
+    context_window: Tokens, {
+        key: Some("context_window"),
+        flag: Some(flag("context-window", "N", Heading::Model)),
+        commands: RUN | BRANCH | ACP | AGENT,
+        // A larger window postpones compaction; a smaller one changes the model that a local server loads.
+        trust: Trust::Nothing, stored: Stored::Always(Consent::Never), show: as_json,
+        apply: Apply::Server(|options, settings| options.context_window = settings.context_window),
+    }
+    /// Request whole responses instead of streams.
+    no_stream: NoStream, {
+        key: Some("stream"), flag: Some(flag("no-stream", "", Heading::Params)), commands: RUN | ACP | AGENT,
+        // Without a stream no policy can stop a turn before it is complete.
+        trust: Trust::Only(true), stored: Stored::Always(Consent::Never), show: |own| one(NoStream::json(own)),
+        apply: Apply::Command,
+    }
+    /// The journal file that stores runs, or `off` [default: journal.db in the user's state folder].
+    journal: Journal, {
+        key: Some("journal"),
+        flag: Some(Flag {
+            elsewhere: &[(
+                BRANCH,
+                "The journal file, which also stores the branch [default: journal.db in the user's state folder]",
+            )],
+            ..flag("journal", "FILE", Heading::Journal)
+        }),
+        commands: RUN | BRANCH | ACP | GUARD,
+        trust: Trust::Nothing, stored: Stored::No, show: Journal::shown, apply: Apply::Command,
+    }
+    /// The model's price in US dollars per million tokens: in=3,out=15, optionally with cached=0.3,
+    /// cache_write=3.75 and cache_write_1h=6 (cache entries that live for an hour).
+    price: One<PriceText>, {
+        key: Some("price"),
+        flag: Some(Flag {
+            elsewhere: &[(GUARD, "The price of all models, in US dollars per million tokens: in=3,out=15")],
+            ..flag("price", "PRICE", Heading::Journal)
+        }),
+        commands: RUN | BRANCH | ACP | GUARD | AGENT,
+        // The price determines when a budget is spent.
+        trust: Trust::Nothing, stored: Stored::Always(Consent::IfOther), show: as_json,
+        apply: Apply::Server(|options, settings| options.price = settings.price),
+    }
+    /// The project of the run: its ceilings per day apply ([spend.projects.NAME] in a settings file), and
+    /// `endstop spend` lists it.
+    project: One<Project>, {
+        key: Some("project"), flag: Some(flag("project", "NAME", Heading::Journal)), commands: RUN | BRANCH | AGENT,
+        // It adds the ceilings of a project to those of all runs, unless the user chose a project.
+        trust: Trust::IfNoOther, stored: Stored::IfSet(Consent::Never), show: as_json, apply: Apply::Command,
+    }
+    /// The ceilings per day.
+    spend: SpendTable, {
+        key: Some("spend"), flag: None, commands: FILE,
+        trust: Trust::Nothing, stored: Stored::IfSet(Consent::Never), show: SpendSettings::shown,
+        apply: Apply::Command,
+    }
+    /// Parameters of the model's requests.
+    params: ParamTable, {
+        key: Some("params"), flag: Some(flag("", "", Heading::Params)), commands: RUN | BRANCH | ACP | AGENT,
+        // A parameter changes the model's work and its cost, and a header may be a credential.
+        trust: Trust::Nothing, stored: Stored::IfSet(Consent::IfOther), show: ParamSettings::members,
+        apply: Apply::Command,
+    }
+    /// The limits.
+    limits: LimitTable, {
+        key: Some("limits"), flag: Some(brief("", "", Heading::Limits)), commands: RUN | BRANCH | ACP | GUARD | AGENT,
+        trust: Trust::Judged(tighten::loosens_limits),
+        stored: Stored::Header(
+            |settings, run| {
+                settings.limits = run.limits();
+                Ok(())
+            },
+            Consent::Judged(LimitTable::consent),
+        ),
+        show: LimitTable::shown,
+        apply: Apply::Agent(|agent, settings| agent.limits(settings.limits.clone())),
+    }
+    /// A termination policy: a name, NAME={json config}, a JSON object, or a TOML file.
+    policy: Policy, {
+        key: Some("policy"),
+        flag: Some(flag("policy", "SPEC", Heading::Judging)),
+        commands: RUN | BRANCH | ACP | GUARD | AGENT,
+        trust: Trust::IfNone,
+        stored: Stored::Header(
+            |settings, run| match &run.header.policy {
+                Some(spec) => Policy::restore(&mut settings.policy, spec),
+                None => Ok(()),
+            },
+            Consent::Never,
+        ),
+        show: |policy| one(Policy::json(policy)),
+        apply: Apply::Agent(|agent, settings| match &settings.policy {
+            Some(policy) => agent.policy(policy.clone()),
+            None => agent,
+        }),
+    }
+    /// A rule that watches the run, and what it does when it fires (observe, warn, nudge, stop), for example
+    /// stop:stuck or warn:repeat_call={"times":4}; or `off`. May be repeated; `endstop policies` lists the rules.
+    /// [default: observe:stuck]
+    watches: Watches, {
+        key: Some("watch"),
+        flag: Some(Flag {
+            elsewhere: &[(
+                GUARD,
+                "A rule that watches each conversation, for example stop:stuck; or `off`. May be repeated. \
+                 [default: observe:stuck]",
+            )],
+            ..flag("watch", "MODE:RULE", Heading::Judging)
+        }),
+        commands: RUN | BRANCH | ACP | GUARD | AGENT,
+        trust: Trust::Judged(tighten::weakens_watches),
+        stored: Stored::Header(
+            |settings, run| {
+                // Always set, because the default rules of this version may differ from those of the run.
+                settings.watches = Some(run.header.spec.watches.clone());
+                Ok(())
+            },
+            Consent::Never,
+        ),
+        show: Watches::shown,
+        apply: Apply::Agent(|agent, settings| match &settings.watches {
+            Some(watches) => agent.watches(watches.clone()),
+            None => agent,
+        }),
+    }
+    /// A file with the JSON Schema that the answer must satisfy.
+    output_schema: Schema, {
+        key: None, flag: Some(flag("output-schema", "FILE", Heading::Judging)), commands: RUN,
+        trust: Trust::Nothing,
+        stored: Stored::Header(
+            |settings, run| {
+                settings.output_schema.clone_from(&run.header.output_schema);
+                Ok(())
+            },
+            Consent::Never,
+        ),
+        show: not_shown,
+        apply: Apply::Agent(|agent, settings| match &settings.output_schema {
+            Some(schema) => agent.output_schema(schema.clone()),
+            None => agent,
+        }),
+    }
+    /// The runs for which the promise of a calibrated rule was made.
+    calibrated: Calibration, {
+        key: Some("calibrated"), flag: None, commands: FILE,
+        // It only describes where the file comes from.
+        trust: Trust::Anything, stored: Stored::IfSet(Consent::Never), show: Calibration::shown,
+        apply: Apply::Command,
+    }
+    /// Strategies that shorten the conversation if the context window is known and nearly full, or if the prompt
+    /// was refused as too long: on, off, or strategies in order, for example elide,drop,summarise [default: on].
+    compaction: Compaction, {
+        key: Some("compaction"), flag: Some(flag("compact", "HOW", Heading::Params)), commands: RUN | ACP | AGENT,
+        trust: Trust::Judged(tighten::compacts_less), stored: Stored::Always(Consent::AsFile), show: as_json,
+        apply: Apply::Agent(|agent, settings| agent.compaction(&settings.compaction)),
+    }
+    /// The agents that clients can start.
+    agents: Agents, {
+        key: Some("agents"), flag: None, commands: FILE,
+        // An agent has its own tools and commands, and clients of `endstop serve` can start it.
+        trust: Trust::Nothing, stored: Stored::No, show: not_shown, apply: Apply::Command,
+    }
+    /// Replay a file written by --record, without a network or a key. The task is the recorded one unless another
+    /// is given; tools run for real and must be given again. If the run differs from the recorded one, the exit
+    /// status is 2.
+    replay: Replayed, {
+        key: None, flag: Some(flag("replay", "FILE", Heading::Recording)), commands: RUN,
+        trust: Trust::Nothing, stored: Stored::Always(Consent::Never), show: not_shown, apply: Apply::Command,
+    }
 }
 
 impl Settings {
     /// Returns the settings to store in the journal. The journal stores the others (limits, policy,
     /// schema) in the run's header.
     pub(crate) fn saved(&self) -> Value {
-        let saved = Saved {
-            model: self.model.clone(),
-            fallback: self.fallback.clone(),
-            api: self.api.clone(),
-            base_url: self.base_url.clone(),
-            tools: self.tools.clone(),
-            mcp: self.mcp.iter().map(ServerSettings::saved).collect(),
-            background: self.background.clone(),
-            ask: self.ask,
-            park: self.park,
-            // Stored as an absolute path, because the run may be resumed from another folder.
-            dir: std::env::current_dir().ok().map(|here| match &self.dir {
-                Some(dir) => here.join(dir),
-                None => here,
-            }),
-            max_output_tokens: self.max_output_tokens,
-            verify: self.verify.clone(),
-            context_window: self.context_window,
-            no_stream: self.no_stream,
-            price: self.price,
-            compaction: serde_json::to_value(&self.compaction).ok(),
-            replay: self.replay,
-            allow_http: self.allow_http,
-            http: self.http.saved(),
-            params: self.params.params.clone(),
-            calibrated: self.calibrated.clone(),
-            project: self.project.clone(),
-            spend: self.spend.clone(),
-        };
-        let mut saved = serde_json::to_value(saved).unwrap_or_default();
+        let mut saved = Map::new();
+        for row in &ROWS {
+            let value = (row.save)(self);
+            match row.stored {
+                Stored::Always(_) => drop(saved.insert(row.name.to_owned(), value)),
+                // Not an empty table, which stands for defaults, such as those of a parked run.
+                Stored::IfSet(_) if !value.is_null() && value != Value::Array(Vec::new()) => {
+                    saved.insert(row.name.to_owned(), value);
+                }
+                Stored::IfSet(_) | Stored::Header(..) | Stored::No => {}
+            }
+        }
+        let mut saved = Value::Object(saved);
         // The seal covers everything that a resume would execute or contact, so it is computed
         // last.
         let seal = self.stored_in.as_deref().and_then(|journal| seal::of(&saved, journal));
@@ -163,6 +483,26 @@ impl Settings {
             members.insert(seal::MEMBER.to_owned(), seal.into());
         }
         saved
+    }
+
+    /// Reads the settings that a journal stored. `None` if they are not those of `endstop run`.
+    ///
+    /// # Errors
+    /// Names the setting that cannot be read.
+    pub(crate) fn restored(stored: &Value) -> Option<Result<Settings, String>> {
+        let stored = stored.as_object()?;
+        let mut settings = Settings::default();
+        for row in &ROWS {
+            let value = match (row.stored, stored.get(row.name)) {
+                (Stored::Always(_) | Stored::IfSet(_), Some(value)) => value,
+                (Stored::Always(_), None) => return None,
+                (Stored::IfSet(_) | Stored::Header(..) | Stored::No, _) => continue,
+            };
+            if let Err(problem) = (row.restore)(&mut settings, value) {
+                return Some(Err(format!("its {}: {problem}", row.name)));
+            }
+        }
+        Some(Ok(settings))
     }
 
     /// Builds the MCP servers, with variables expanded.
@@ -182,6 +522,16 @@ impl Settings {
         self.verify.clone().filter(|_| self.limits.verify_rounds.is_none())
     }
 
+    /// Makes the verifier a part of the run.
+    pub(crate) fn verified_by(&self, agent: AgentBuilder) -> AgentBuilder {
+        let Some(command) = &self.verify else { return agent };
+        let verifier = CommandVerifier::new(command);
+        agent.verifier(match &self.dir {
+            Some(dir) => verifier.in_dir(dir),
+            None => verifier,
+        })
+    }
+
     /// Returns the journal that the folder's file or the `--config` file names. It overrides the
     /// environment, unlike the journal in the user's own file.
     pub(crate) fn folder_journal(&self) -> Option<&Path> {
@@ -190,216 +540,37 @@ impl Settings {
     }
 
     /// Merges the flags into the settings.
-    pub(crate) fn above(&mut self, args: &RunArgs) -> Result<()> {
-        let settings = self;
-        for (name, flag) in flags::given(args) {
-            settings.origins.insert(name, Origin::Flag(flag));
+    pub(crate) fn above(&mut self, args: &SettingArgs) -> Result<()> {
+        for (name, flag) in given(args) {
+            self.origins.insert(name, Origin::Flag(flag));
         }
-        let take = |own: &mut Option<String>, flag: &Option<String>| {
-            if flag.is_some() {
-                own.clone_from(flag);
-            }
-        };
-        take(&mut settings.model, &args.model);
-        if !args.fallback.is_empty() {
-            settings.fallback = fallbacks(&args.fallback)
-                .map_err(|problem| Failure::usage(format!("--fallback: {problem}")))?;
-        }
-        take(&mut settings.api, &args.api);
-        take(&mut settings.base_url, &args.base_url);
-        take(&mut settings.system, &args.system);
-        if let Some(command) = &args.verify {
-            let command = verifier(command.clone());
-            settings.verify =
-                Some(command.map_err(|problem| Failure::usage(format!("--verify: {problem}")))?);
-        }
-        take(&mut settings.project, &args.project);
-        if let Some(text) = &args.price {
-            // The error already begins with `price:`, so that `--` in front makes it the flag's
-            // name.
-            let price = parse_price(text).map_err(|error| Failure::usage(format!("--{error}")))?;
-            settings.price = Some(price);
-        }
-        if !args.tools.is_empty() {
-            // Checked here, so that the error names the flag and not the file.
-            known_tools("--tool", &args.tools)?;
-            settings.tools.clone_from(&args.tools);
-        }
-        if !args.background.is_empty() {
-            settings.background.clone_from(&args.background);
-        }
-        for flag in &args.mcp {
-            let server = ServerSettings::of_flag(flag)?;
-            // A flag replaces the server of the same name instead of adding to it, so that a file's
-            // command is never combined with a flag's address.
-            settings.mcp.retain(|other| other.name != server.name);
-            settings.mcp.push(server);
-        }
-        settings.replay = args.replay.is_some();
-        park_above(&mut settings.ask, &mut settings.park, args)?;
-        // Combined with `or`, because these flags can only switch something on.
-        settings.allow_http |= args.allow_http;
-        settings.no_stream |= args.no_stream;
-        settings.params.above(&args.params)?;
-        settings.http.above(&args.http)?;
-        settings.dir = args.dir.clone().or_else(|| settings.dir.take());
-        settings.max_output_tokens = args.max_output_tokens.or(settings.max_output_tokens);
-        settings.context_window = args.context_window.or(settings.context_window);
-        settings.limits_above(args)?;
-        if let Some(text) = &args.compact {
-            // The flag sets only the strategies; the other compaction settings stay those of the
-            // file.
-            let said = CompactionConfig::read(&Value::String(text.clone()))
-                .map_err(|problem| Failure::usage(format!("--compact: {problem}")))?;
-            settings.compaction.strategies = said.strategies;
-        }
-        if let Some(spec) = &args.policy {
-            settings.policy = Some(policy(spec)?);
-        }
-        settings.watches_above(args)?;
-        if let Some(path) = &args.output_schema {
-            settings.output_schema = Some(schema_in(path)?);
-        }
-        Ok(())
-    }
-
-    fn limits_above(&mut self, args: &RunArgs) -> Result<()> {
-        for (name, text) in args.limits.given() {
-            // Numbers and switches parse as JSON; other values (10m, off) do not and stay strings.
-            let value = serde_json::from_str(&text).unwrap_or(Value::String(text));
-            self.limits.set(name, &value).map_err(|error| {
-                Failure::usage(format!("--{}: {}", name.replace('_', "-"), error.problem))
-            })?;
-        }
-        Ok(())
-    }
-
-    fn watches_above(&mut self, args: &RunArgs) -> Result<()> {
-        if args.watches.iter().any(|word| word == "off") {
-            self.watches = Some(Vec::new());
-        }
-        for word in args.watches.iter().filter(|word| *word != "off") {
-            let watch = Watch::parse(word)
-                .map_err(|problem| Failure::usage(format!("--watch {word}: {problem}")))?;
-            let watches = self.watches.get_or_insert_with(Watch::defaults);
-            // The flag overrides an entry of the same rule from the defaults or a file.
-            watches.retain(|other| other.rule.name() != watch.rule.name());
-            watches.push(watch);
-        }
-        Ok(())
+        let rows = ROWS.iter().try_for_each(|row| (row.above)(self, args, &row.spelled()));
+        rows.and_then(|()| merge(self, args)).map_err(Failure::usage)
     }
 
     /// Merges one entry of a settings file; `name` is the file's name for errors.
     pub(crate) fn take(&mut self, entry: &Entry, name: &str) -> Result<()> {
-        let value = &entry.value;
         let (key, member) = entry.parts();
-        let member = member.unwrap_or_default();
-        let wrong = |what: &str| Failure::usage(format!("{name}: `{}`: {what}", shown(key)));
+        let taken = match Row::of_key(key) {
+            Some(row) => (row.take)(self, member.unwrap_or_default(), &entry.value),
+            None if Limits::NAMES.contains(&key) => Err(Problem::Key(format!(
+                "a limit belongs to the table [limits]; write `{key} = …` below it"
+            ))),
+            None => {
+                let keys: Vec<&str> = ROWS.iter().filter_map(|row| row.key).collect();
+                Err(Problem::Key(shown(&unknown_key(key, &keys))))
+            }
+        };
         // Quoted text comes from the file and may hold control characters.
-        let in_table = |problem: String| {
-            let table = if key == "mcp" { format!("mcp.{member}") } else { key.to_owned() };
-            Failure::usage(format!("{name}: {}", shown(&format!("[{table}]: {problem}"))))
-        };
-        let text = || value.as_str().map(str::to_owned).ok_or_else(|| wrong("expected a string"));
-        let tokens = || {
-            let tokens = value.as_u64().filter(|tokens| *tokens > 0);
-            tokens.ok_or_else(|| wrong("expected a whole number of tokens, 1 or more"))
-        };
-        let switch = || value.as_bool().ok_or_else(|| wrong("expected true or false"));
-        match key {
-            "model" => self.model = Some(text()?),
-            "fallback" => {
-                let names = match value.as_str() {
-                    Some(name) => Some(vec![name.to_owned()]),
-                    None => names_in(value),
-                };
-                let names = names.ok_or_else(|| wrong("expected a list of models"))?;
-                self.fallback = fallbacks(&names).map_err(|problem| wrong(&problem))?;
-            }
-            "api" => self.api = Some(text()?),
-            "base_url" => self.base_url = Some(text()?),
-            "allow_http" => self.allow_http = switch()?,
-            "system" => self.system = Some(text()?),
-            "verify" => self.verify = Some(verifier(text()?).map_err(wrong)?),
-            "price" => {
-                let text = price_text(value).ok_or_else(|| wrong(PRICE_EXPECTED))?;
-                let price = parse_price(&text).map_err(|error| {
-                    Failure::usage(format!("{name}: {}", shown(&error.to_string())))
-                })?;
-                self.price = Some(price);
-            }
-            "journal" => self.journal = Some(text()?.into()),
-            "project" => {
-                self.project = Some(project(&text()?).map_err(|problem| wrong(&problem))?);
-            }
-            "spend" => self.spend.take(member, value).map_err(in_table)?,
-            "dir" => self.dir = Some(text()?.into()),
-            "ask" => self.ask = switch()?,
-            "stream" => self.no_stream = !switch()?,
-            "max_output_tokens" => self.max_output_tokens = Some(tokens()?),
-            "context_window" => self.context_window = Some(tokens()?),
-            "tools" => {
-                self.tools =
-                    names_in(value).ok_or_else(|| wrong("expected a list of tool names"))?;
-                known_tools(&format!("{name}: `tools`"), &self.tools)?;
-            }
-            "background" => {
-                self.background =
-                    names_in(value).ok_or_else(|| wrong("expected a list of tool names"))?;
-            }
-            "mcp" => {
-                let read = ServerSettings::of_table(member, value).map_err(in_table)?;
-                self.mcp.retain(|other| other.name != read.name);
-                self.mcp.push(read);
-            }
-            "http" => self.http.take(member, value).map_err(in_table)?,
-            "agents" => self.take_agent(member, value, name)?,
-            "params" => self.params.take(member, value).map_err(in_table)?,
-            "limits" => {
-                let set = self.limits.set(member, value);
-                set.map_err(|error| in_table(error.to_string()))?;
-            }
-            "compaction" => {
-                self.compaction = compaction_over(&self.compaction, value).map_err(in_table)?;
-            }
-            "policy" => {
-                let policy = Registry::default().build(value);
-                self.policy = Some(policy.map_err(|error| in_table(error.to_string()))?);
-            }
-            "watch" => {
-                self.watches =
-                    Some(Watch::read(value).map_err(|error| in_table(error.to_string()))?);
-            }
-            "calibrated" => {
-                self.calibrated = Some(Calibrated::read(value).map_err(in_table)?);
-            }
-            limit if Limits::NAMES.contains(&limit) => {
-                return Err(wrong(&format!(
-                    "a limit belongs to the table [limits]; write `{limit} = …` below it"
-                )));
-            }
-            _ => return Err(wrong(&shown(&unknown(key)))),
-        }
-        Ok(())
-    }
-}
-
-impl Settings {
-    /// Merges the table of an agent, `[agents.NAME]`. A later file replaces the whole agent, so that
-    /// a file's command is never combined with the tools of another.
-    fn take_agent(&mut self, agent: &str, value: &Value, file: &str) -> Result<()> {
-        let wrong = |problem: String| {
-            Failure::usage(format!("{file}: {}", shown(&format!("[agents.{agent}]: {problem}"))))
-        };
-        let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-        if agent.is_empty() || agent.len() > 64 || !agent.bytes().all(plain) {
-            let expected = "expected a name of 1 to 64 ASCII letters, digits, `-` or `_`";
-            return Err(wrong(expected.to_owned()));
-        }
-        // Read once without effect, so that an error is reported when the file is read.
-        Settings::default().take_all_of(agent, value, file)?;
-        self.agents.insert(agent.to_owned(), value.clone());
-        Ok(())
+        taken.map_err(|problem| {
+            Failure::usage(match problem {
+                Problem::Key(problem) => format!("{name}: `{}`: {problem}", shown(key)),
+                Problem::Table(problem) => {
+                    format!("{name}: {}", shown(&format!("[{key}]: {problem}")))
+                }
+                Problem::Whole(problem) => format!("{name}: {problem}"),
+            })
+        })
     }
 
     /// Returns these settings with those of an agent over them; `file` is the file's name for
@@ -407,144 +578,36 @@ impl Settings {
     pub(crate) fn of_agent(&self, agent: &str, file: &str) -> Result<Settings> {
         let mut settings = self.clone();
         if let Some(value) = self.agents.get(agent) {
-            settings.take_all_of(agent, value, file)?;
+            let taken = settings.take_agent(agent, value);
+            taken.map_err(|problem| Failure::usage(format!("{file}: {problem}")))?;
         }
         Ok(settings)
     }
 
-    fn take_all_of(&mut self, agent: &str, value: &Value, file: &str) -> Result<()> {
-        let wrong = |problem: &str| {
-            Failure::usage(format!("{file}: {}", shown(&format!("[agents.{agent}]: {problem}"))))
-        };
+    /// Merges the table of an agent.
+    ///
+    /// # Errors
+    /// Names the table and the key.
+    pub(crate) fn take_agent(&mut self, agent: &str, value: &Value) -> Result<(), String> {
+        let wrong = |problem: &str| shown(&format!("[agents.{agent}]: {problem}"));
         let table = value.as_object().cloned().ok_or_else(|| wrong("expected a table"))?;
         let entries = Entry::all_of(table).map_err(|problem| wrong(&problem))?;
         for entry in &entries {
-            if matches!(entry.parts().0, "agents" | "journal" | "calibrated" | "spend") {
-                let problem = format!("`{}` does not belong to an agent", entry.name);
-                return Err(wrong(&problem));
+            let row = Row::of_key(entry.parts().0);
+            if row.is_some_and(|row| row.commands & AGENT == 0) {
+                return Err(wrong(&format!("`{}` does not belong to an agent", entry.name)));
             }
-            self.take(entry, &format!("{file}: [agents.{agent}]"))?;
+            self.take(entry, &format!("[agents.{agent}]")).map_err(|failure| failure.message)?;
         }
         Ok(())
     }
 }
 
-/// The forms that `price` can have, for errors.
-const PRICE_EXPECTED: &str =
-    "expected a string such as \"in=3,out=15\" or a table of prices in dollars";
-
-/// Returns the strings of a list; `None` if the value is anything else.
-fn names_in(value: &Value) -> Option<Vec<String>> {
-    value.as_array()?.iter().map(|name| name.as_str().map(str::to_owned)).collect()
-}
-
-/// Describes a key that no setting has.
-fn unknown(key: &str) -> String {
-    let known: Vec<&str> = KEYS.iter().map(|(name, _)| *name).collect();
-    endstop::core::limits::unknown_key(key, &known)
-}
-
 /// `true` if `--resume` can continue the run: its settings name a model or a server, and it was not
 /// replayed from a recording.
 pub(crate) fn is_resumable(header: &RunHeader) -> bool {
-    serde_json::from_value::<Saved>(header.settings.clone())
-        .is_ok_and(|saved| !saved.replay && (saved.model.is_some() || saved.base_url.is_some()))
-}
-
-/// Merges the compaction settings of a file over the known ones: a table changes only the keys that
-/// it names.
-///
-/// # Errors
-/// Describes the invalid value.
-pub(crate) fn compaction_over(
-    own: &CompactionConfig,
-    value: &Value,
-) -> std::result::Result<CompactionConfig, String> {
-    // The file's value is parsed alone first, so that an error names what the file wrote and not a
-    // merged value.
-    let read = |value: &Value| CompactionConfig::read(value).map_err(|error| error.to_string());
-    read(value)?;
-    let Ok(Value::Object(mut all)) = serde_json::to_value(own) else {
-        return read(value);
-    };
-    match value {
-        Value::Object(table) => all.extend(table.clone()),
-        strategies => drop(all.insert("strategies".to_owned(), strategies.clone())),
-    }
-    read(&Value::Object(all))
-}
-
-/// Checks a list of fallback models; a single `off` is the empty list.
-fn fallbacks(models: &[String]) -> std::result::Result<Vec<String>, String> {
-    if models == ["off"] {
-        return Ok(Vec::new());
-    }
-    match models.iter().find(|model| !model.contains('/') || model.trim() != model.as_str()) {
-        Some(wrong) => Err(format!(
-            "invalid model `{}`: expected PROVIDER/MODEL, for example anthropic/claude-sonnet-4-5, or only `off`",
-            shown(wrong)
-        )),
-        None => Ok(models.to_vec()),
-    }
-}
-
-/// Converts a price to the form of `--price`: a string is taken as it is, a table is joined.
-fn price_text(value: &Value) -> Option<String> {
-    if let Some(text) = value.as_str() {
-        return Some(text.to_owned());
-    }
-    // Formatted by `Display`, because JSON writes small numbers with an exponent, which `--price`
-    // does not accept.
-    let field = |(name, dollars): (&String, &Value)| {
-        let dollars =
-            dollars.as_i64().map(|n| n.to_string()).or(dollars.as_f64().map(|n| n.to_string()));
-        Some(format!("{name}={}", dollars?))
-    };
-    Some(value.as_object()?.iter().map(field).collect::<Option<Vec<_>>>()?.join(","))
-}
-
-/// Refuses unknown tool names; `place` is the key or flag that the error names.
-fn known_tools(place: &str, names: &[String]) -> Result<()> {
-    // `finish` is added with any tool and has no built-in entry, but naming it is allowed.
-    for name in names.iter().filter(|name| *name != "finish") {
-        endstop::tool::built_in(name).map_err(|problem| {
-            Failure::usage(format!("{place}: {}", shown(&problem.to_string())))
-        })?;
-    }
-    Ok(())
-}
-
-/// Reads the schema of `--output-schema`.
-fn schema_in(path: &Path) -> Result<Value> {
-    let source = Source::of(Some(path));
-    let wrong =
-        |problem: String| Failure::usage(format!("--output-schema {}: {problem}", source.name()));
-    let schema = source
-        .json()
-        .map_err(|error| Failure::usage(format!("--output-schema {}", error.message)))?;
-    OutputSchema::new(schema.clone()).map_err(|error| wrong(error.to_string()))?;
-    Ok(schema)
-}
-
-/// Reads the policy of `--policy`: a TOML file, or text that the registry parses.
-pub(crate) fn policy(spec: &str) -> Result<BoxPolicy> {
-    let registry = Registry::default();
-    let path = Path::new(spec);
-    let is_toml = path.extension().is_some_and(|ext| ext.eq_ignore_ascii_case("toml"));
-    if is_toml {
-        let mut table = toml_file(path)?;
-        let spec = table.remove("policy").unwrap_or(Value::Object(table));
-        return registry
-            .build(&spec)
-            .map_err(|error| Failure::usage(format!("{}: {error}", path.display())));
-    }
-    registry.build_text(spec).map_err(|error| Failure::usage(format!("--policy: {error}")))
-}
-
-/// Checks the command of a verifier.
-fn verifier(command: String) -> std::result::Result<String, &'static str> {
-    if CommandVerifier::new(&command).is_blank() {
-        return Err("the command is blank, so it would accept every answer; set a command");
-    }
-    Ok(command)
+    matches!(
+        Settings::restored(&header.settings),
+        Some(Ok(settings)) if !settings.replay && (settings.model.is_some() || settings.base_url.is_some())
+    )
 }

@@ -11,6 +11,7 @@
 //! max_usd_per_day = 5.0
 //! ```
 
+use crate::config::setting::{Kind, Members, Problem, plain, restored};
 use crate::failure::{Failure, Result};
 use crate::spend_args::project;
 use endstop::NanoUsd;
@@ -18,7 +19,7 @@ use endstop::budget::SharedBudget;
 use endstop::core::limits::unknown_key;
 use endstop::journal::{DayBudget, SqliteJournal};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// The keys of the table; those of a project are the first two.
@@ -46,8 +47,28 @@ pub(crate) struct SpendSettings {
     pub(crate) projects: BTreeMap<String, Ceilings>,
 }
 
+/// The table as a setting.
+pub(crate) struct SpendTable;
+
+impl Kind for SpendTable {
+    type Own = SpendSettings;
+    type Flag = ();
+
+    fn take(own: &mut SpendSettings, member: &str, value: &Value) -> Result<(), Problem> {
+        own.take(member, value).map_err(Problem::Table)
+    }
+
+    fn json(own: &SpendSettings) -> Value {
+        if own.is_empty() { Value::Null } else { plain(own) }
+    }
+
+    fn restore(own: &mut SpendSettings, stored: &Value) -> Result<(), String> {
+        restored(own, stored)
+    }
+}
+
 impl Ceilings {
-    fn take(&mut self, key: &str, value: &Value) -> std::result::Result<(), String> {
+    fn take(&mut self, key: &str, value: &Value) -> Result<(), String> {
         let off = value.as_str() == Some("off");
         if key == "max_usd_per_day" {
             let usd = value.as_f64().filter(|usd| usd.is_finite() && *usd >= 0.0);
@@ -74,7 +95,7 @@ impl SpendSettings {
     ///
     /// # Errors
     /// Describes the invalid value.
-    pub(crate) fn take(&mut self, member: &str, value: &Value) -> std::result::Result<(), String> {
+    pub(crate) fn take(&mut self, member: &str, value: &Value) -> Result<(), String> {
         if !KEYS.contains(&member) {
             return Err(format!("`{member}`: {}", unknown_key(member, &KEYS)));
         }
@@ -111,8 +132,20 @@ impl SpendSettings {
         self
     }
 
+    /// Returns the ceilings for display.
+    pub(crate) fn shown(&self) -> Members {
+        let mut shown = vec![
+            (".max_usd_per_day".to_owned(), json!(self.all.max_usd_per_day)),
+            (".max_tokens_per_day".to_owned(), json!(self.all.max_tokens_per_day)),
+        ];
+        if !self.projects.is_empty() {
+            shown.push((".projects".to_owned(), json!(self.projects)));
+        }
+        shown
+    }
+
     /// `true` if there is no ceiling.
-    pub(crate) fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.all.is_none() && self.projects.values().all(|ceilings| ceilings.is_none())
     }
 
@@ -183,7 +216,6 @@ impl SpendSettings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn settings() -> SpendSettings {
         let mut settings = SpendSettings::default();

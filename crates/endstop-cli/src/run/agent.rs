@@ -2,7 +2,8 @@
 
 use crate::config::http;
 use crate::config::journal_path;
-use crate::config::settings::Settings;
+use crate::config::setting::Apply;
+use crate::config::settings::{ROWS, Settings};
 use crate::config::spend::SpendSettings;
 use crate::failure::{Failure, Result};
 use crate::open_files;
@@ -17,7 +18,6 @@ use endstop::journal::SqliteJournal;
 use endstop::mcp::McpServer;
 use endstop::provider::Provider as _;
 use endstop::provider::http::{HttpOptions, HttpProvider};
-use endstop::verifier::CommandVerifier;
 use endstop::wire::redact::KnownKeys;
 use std::cell::Cell;
 use std::io::{self, IsTerminal};
@@ -114,7 +114,7 @@ pub(crate) async fn built(
             }
         };
     }
-    let agent = with_settings(builder, settings).build();
+    let agent = with_settings(builder, &settings).build();
     let agent = agent.map_err(|error| Failure::usage(error.to_string()))?;
     Ok(Built { agent, servers, secrets, questions })
 }
@@ -150,14 +150,12 @@ fn check(settings: &Settings, asked_on: AskedOn, stored: bool, records: bool) ->
 
 /// Creates the provider that contacts the model's server.
 pub(super) fn http_provider(settings: &Settings) -> Result<HttpProvider> {
-    let options = HttpOptions {
-        model: settings.model.clone().unwrap_or_else(|| "default".to_owned()),
-        api: settings.api.clone(),
-        base_url: settings.base_url.clone(),
-        price: settings.price,
-        context_window: settings.context_window,
-        allow_http: settings.allow_http,
-    };
+    let mut options = HttpOptions::default();
+    for row in &ROWS {
+        if let Apply::Server(apply) = row.apply {
+            apply(&mut options, settings);
+        }
+    }
     let origins = &settings.origins;
     let builder = settings.http.applied(options.into(), origins)?;
     builder.build().map_err(|error| http::refused(&error, origins))
@@ -210,39 +208,12 @@ pub(super) fn with_tools(
     Ok(builder.finish_tool(has_tools))
 }
 
-/// Passes on the settings that the agent takes unchanged.
-pub(super) fn with_settings(mut builder: AgentBuilder, settings: Settings) -> AgentBuilder {
-    // Without rounds the verifier runs after the run, and only its exit status matters.
-    if let Some(command) = &settings.verify
-        && settings.limits.verify_rounds.is_some()
-    {
-        let verifier = CommandVerifier::new(command);
-        builder = builder.verifier(match &settings.dir {
-            Some(dir) => verifier.in_dir(dir),
-            None => verifier,
-        });
-    }
-    for name in settings.background {
-        builder = builder.background(name);
-    }
-    let mut builder = builder.limits(settings.limits).compaction(&settings.compaction);
-    if let Some(system) = settings.system {
-        builder = builder.system(system);
-    }
-    if let Some(policy) = settings.policy {
-        builder = builder.policy(policy);
-    }
-    if let Some(watches) = settings.watches {
-        builder = builder.watches(watches);
-    }
-    if let Some(schema) = settings.output_schema {
-        builder = builder.output_schema(schema);
-    }
-    if let Some(tokens) = settings.max_output_tokens {
-        builder = builder.max_output_tokens(tokens);
-    }
-    if let Some(dir) = settings.dir {
-        builder = builder.working_dir(dir);
+/// Applies the settings of the agent itself.
+pub(super) fn with_settings(mut builder: AgentBuilder, settings: &Settings) -> AgentBuilder {
+    for row in &ROWS {
+        if let Apply::Agent(apply) = row.apply {
+            builder = apply(builder, settings);
+        }
     }
     builder
 }

@@ -1,10 +1,10 @@
 //! Records a run (`--record`) or replays a recording (`--replay`).
 
-use crate::args::RunArgs;
 use crate::config::settings::Settings;
 use crate::failure::{Failure, Result};
 use crate::new_file::NewFile;
 use crate::output;
+use crate::run_args::RunArgs;
 use endstop::provider::http::HttpProvider;
 use endstop::provider::record::Recorder;
 use endstop::provider::recording::Recording;
@@ -25,8 +25,8 @@ impl Cassette {
     /// Checks the flags and reads the recording to replay. A new recording is only created together
     /// with the provider, so that a wrong setting leaves no file behind.
     pub(crate) fn of(args: &RunArgs, settings: &Settings) -> Result<Cassette> {
-        for (flag, file) in [("--record", &args.record), ("--replay", &args.replay)] {
-            if let (Some(file), Some(events)) = (file, &args.events)
+        for (flag, file) in [("--record", &args.record), ("--replay", &args.settings.replay)] {
+            if let (Some(file), Some(events)) = (file, &args.output.events)
                 && same_file(file, events)
             {
                 return Err(Failure::usage(format!(
@@ -37,20 +37,22 @@ impl Cassette {
         }
         let record = args.record.as_deref();
         let record = record
-            .map(|path| NewFile::of("--record", path, args.overwrite))
+            .map(|path| NewFile::of("--record", path, args.output.overwrite))
             .transpose()?
             .map(|file| (file, None));
-        let Some(path) = &args.replay else { return Ok(Cassette { record, replay: None }) };
+        let Some(path) = &args.settings.replay else {
+            return Ok(Cassette { record, replay: None });
+        };
         for (flag, given, why) in [
-            ("--model", args.model.is_some(), "the recording sets the model"),
-            ("--api", args.api.is_some(), "the recording sets the wire format"),
-            ("--base-url", args.base_url.is_some(), "a replay contacts no server"),
-            ("--proxy", args.http.proxy.is_some(), "a replay contacts no server"),
-            ("--ca-file", args.http.ca_file.is_some(), "a replay contacts no server"),
-            ("--user-agent", args.http.user_agent.is_some(), "a replay sends no request"),
+            ("--model", args.settings.model.is_some(), "the recording sets the model"),
+            ("--api", args.settings.api.is_some(), "the recording sets the wire format"),
+            ("--base-url", args.settings.base_url.is_some(), "a replay contacts no server"),
+            ("--proxy", args.settings.http.proxy.is_some(), "a replay contacts no server"),
+            ("--ca-file", args.settings.http.ca_file.is_some(), "a replay contacts no server"),
+            ("--user-agent", args.settings.http.user_agent.is_some(), "a replay sends no request"),
             (
                 "--connect-timeout",
-                args.http.connect_timeout.is_some(),
+                args.settings.http.connect_timeout.is_some(),
                 "a replay contacts no server",
             ),
             ("--record", args.record.is_some(), "the new file would be a copy of the recording"),
@@ -65,11 +67,11 @@ impl Cassette {
             Recording::read(path).map_err(|error| Failure::usage(format!("--replay {error}")))?;
         // Price and window in endstop.toml belong to the configured model, not to the recorded one,
         // so only flags override the recording.
-        if args.price.is_some() {
+        if args.settings.price.is_some() {
             recording.header.price = settings.price;
         }
-        if args.context_window.is_some() {
-            recording.header.context_window = args.context_window;
+        if args.settings.context_window.is_some() {
+            recording.header.context_window = args.settings.context_window;
         }
         Ok(Cassette { record: None, replay: Some(RecordingReplay::new(recording)) })
     }

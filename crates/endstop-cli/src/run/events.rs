@@ -1,9 +1,9 @@
 //! Writes the file of `--events`: one event for each line, with the time since the start.
 
-use crate::args::RunArgs;
 use crate::failure::Result;
 use crate::new_file::NewFile;
 use crate::output;
+use crate::run_args::OutputArgs;
 use serde::Serialize;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -29,7 +29,7 @@ pub(crate) enum Keep {
 
 impl EventFile {
     /// Checks the file that the flags name.
-    pub(crate) fn of(args: &RunArgs) -> Result<Option<NewFile>> {
+    pub(crate) fn of(args: &OutputArgs) -> Result<Option<NewFile>> {
         let file = args.events.as_deref();
         let file = file.map(|path| NewFile::of("--events", path, args.overwrite)).transpose()?;
         Ok(file)

@@ -1,9 +1,9 @@
 //! Bounds the journal: `endstop run` removes the oldest runs in the background if there are too
 //! many, or if the file is too large.
 
-use crate::args::RunArgs;
 use crate::output;
 use crate::render::amounts::{count, thousands};
+use crate::run_args::RetentionArgs;
 use endstop::journal::{JournalError, JournalErrorKind, PruneSpec, Pruned, SqliteJournal};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -33,7 +33,7 @@ pub(crate) struct Retention {
 }
 
 impl Retention {
-    pub(crate) fn begin(journal: Option<&SqliteJournal>, args: &RunArgs) -> Retention {
+    pub(crate) fn begin(journal: Option<&SqliteJournal>, args: RetentionArgs) -> Retention {
         let bounds = Bounds {
             runs: args.journal_keep.map_or(Some(KEEP), |keep| keep.0),
             bytes: args.journal_max_size.map_or(Some(MAX_BYTES), |size| size.0),

@@ -15,7 +15,6 @@ use endstop::budget::SharedBudget;
 use endstop::journal::SqliteJournal;
 use endstop::provider::Provider as _;
 use endstop::provider::http::HttpProvider;
-use endstop::verifier::CommandVerifier;
 use endstop::wire::redact::KnownKeys;
 use endstop::{Limits, ModelParams};
 use endstop_serve::{AgentSource, BuiltAgent, RunPlan};
@@ -103,18 +102,12 @@ impl ServedAgent {
             .streaming(!settings.no_stream)
             .journal_settings(self.saved.clone());
         builder = with_tools(builder, &settings, &self.servers)?;
-        if let Some(command) = &settings.verify
-            && settings.limits.verify_rounds.is_none()
-        {
+        if settings.limits.verify_rounds.is_none() {
             // Part of the run, because no other process waits for it. Without rounds its verdict
             // does not change the ending.
-            let verifier = CommandVerifier::new(command);
-            builder = builder.verifier(match &settings.dir {
-                Some(dir) => verifier.in_dir(dir),
-                None => verifier,
-            });
+            builder = settings.verified_by(builder);
         }
-        Ok(with_settings(builder, settings))
+        Ok(with_settings(builder, &settings))
     }
 }
 

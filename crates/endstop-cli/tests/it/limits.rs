@@ -97,6 +97,7 @@ fn each_limit_has_one_help_line() {
     let cli = Cli::new();
     let help = cli.run(["run", "--help"]).exits(0).stdout;
     let (_, limits) = help.split_once("Limits (a value of `off` disables one):").unwrap();
+    let (limits, _) = limits.split_once("\nJudging the result:").unwrap();
     let flags: Vec<&str> =
         limits.lines().filter_map(|line| line.trim_start().strip_prefix("--")).collect();
     let names: Vec<String> =

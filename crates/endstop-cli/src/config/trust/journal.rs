@@ -2,15 +2,22 @@
 //! hosts and tools, which were chosen by the person who wrote it.
 
 use super::asks::Asks;
-use super::{flags, layers, owner, shown, tighten};
-use crate::args::RunArgs;
+use super::{layers, owner, shown};
 use crate::config::journal_path;
-use crate::config::settings::Settings;
+use crate::config::setting::{Consent, Stored, given, is_empty, one};
+use crate::config::settings::{ROWS, SettingArgs, Settings};
 use crate::failure::{Failure, Result};
 use crate::output;
-use endstop::Limits;
-use serde_json::json;
 use std::path::Path;
+
+/// The journal in which a stored run was found.
+pub(crate) struct Place<'a> {
+    pub(crate) journal: &'a Path,
+    /// The reason why it is not the user's own, determined before it was opened.
+    pub(crate) not_own: Option<String>,
+    /// `true` to trust it anyway (`--trust-journal`).
+    pub(crate) is_trusted: bool,
+}
 
 /// Refuses the settings of a stored run, unless the journal is the user's own, flags set the same
 /// keys, or `--trust-journal` allows them.
@@ -20,106 +27,66 @@ use std::path::Path;
 pub(crate) fn consent(
     stored: &Settings,
     run: &str,
-    args: &RunArgs,
-    journal: &Path,
-    not_own: Option<String>,
+    args: &SettingArgs,
+    place: &Place<'_>,
 ) -> Result<()> {
-    if args.trust_journal {
-        return Ok(());
-    }
-    let Some(problem) = not_own else { return Ok(()) };
-    let problem = format!("{problem}, and the run does not carry your seal");
-    let given = flags::given(args);
+    let Some(problem) = place.not_own.as_ref().filter(|_| !place.is_trusted) else { return Ok(()) };
+    let given = given(args);
+    let own = own_settings()?;
     let mut keys = Vec::new();
     let mut asks = Asks::default();
-    let mut needs = |key: String, asks_for: &dyn Fn(&mut Asks)| {
+    let mut needs = |key: String, asks_for: &dyn Fn(&mut Asks, &str)| {
         if !given.contains_key(&key) {
-            asks_for(&mut asks);
+            asks_for(&mut asks, &key);
             keys.push(format!("`{}`", shown(&key)));
         }
     };
-    for server in &stored.mcp {
-        needs(format!("mcp.{}", server.name), &|asks| asks.server(server));
-    }
-    for (key, value) in needed(stored, &own_settings()?, args) {
-        needs(key.clone(), &|asks| asks.add(&key, &value));
+    for row in &ROWS {
+        let key = row.key.unwrap_or(row.name);
+        let consent = match row.stored {
+            Stored::No => continue,
+            Stored::Always(consent) | Stored::IfSet(consent) | Stored::Header(_, consent) => {
+                consent
+            }
+        };
+        let value = (row.json)(stored);
+        let needed = match consent {
+            Consent::Never => continue,
+            Consent::EachServer => {
+                for server in &stored.mcp {
+                    needs(format!("{key}.{}", server.name), &|asks, _| asks.server(server));
+                }
+                continue;
+            }
+            Consent::IfSet if is_empty(&value) => continue,
+            Consent::IfSet => one(value),
+            Consent::IfOther => {
+                let own = (row.shown)(&own);
+                let members = (row.shown)(stored).into_iter();
+                members.filter(|one| !is_empty(&one.1) && !own.contains(one)).collect()
+            }
+            // A value that the file of a folder could not have either is not one that the user chose.
+            Consent::AsFile => match row.trust.needs_consent(row, &own, "", &value) {
+                Ok(false) => continue,
+                Ok(true) | Err(_) => one(value),
+            },
+            Consent::Judged(needed) => needed(stored, &own, args),
+        };
+        for (end, value) in needed {
+            needs(format!("{key}{end}"), &|asks, key| asks.add(key, &value));
+        }
     }
     if keys.is_empty() {
         return Ok(());
     }
-    let name = shown(&journal.display().to_string());
+    let name = shown(&place.journal.display().to_string());
     let run = shown(run);
     output::note(&format!("endstop: run {run} in {name} asks for:\n{}", asks.text()));
     Err(Failure::usage(format!(
-        "--resume: {} of run {run} {} your consent, because {name} is not your own journal: {problem}. Set the same keys with flags, or pass --trust-journal",
+        "--resume: {} of run {run} {} your consent, because {name} is not your own journal: {problem}, and the run does not carry your seal. Set the same keys with flags, or pass --trust-journal",
         keys.join(", "),
         if keys.len() == 1 { "needs" } else { "need" },
     )))
-}
-
-/// Returns the settings of a stored run that start a process, choose a host, or are looser than the
-/// user's own.
-fn needed(stored: &Settings, own: &Settings, args: &RunArgs) -> Vec<(String, serde_json::Value)> {
-    let mut needed = Vec::new();
-    let mut add = |key: &str, value| needed.push((key.to_owned(), value));
-    if let Some(verify) = &stored.verify {
-        add("verify", json!(verify));
-    }
-    if !stored.fallback.is_empty() && stored.fallback != own.fallback {
-        add("fallback", json!(stored.fallback));
-    }
-    if let Some(url) = &stored.base_url {
-        add("base_url", json!(url));
-    }
-    let own_http = own.http.shown();
-    for (name, value) in stored.http.shown() {
-        if own_http.get(&name) != Some(&value) {
-            add(&format!("http.{name}"), value);
-        }
-    }
-    if !stored.tools.is_empty() {
-        add("tools", json!(stored.tools));
-    }
-    // The folder matters only if something can work in it.
-    let works = !stored.tools.is_empty()
-        || !stored.mcp.is_empty()
-        || stored.verify.is_some()
-        || !args.tools.is_empty()
-        || !args.mcp.is_empty()
-        || args.verify.is_some();
-    let here = std::env::current_dir().ok();
-    if let Some(dir) = stored.dir.as_ref().filter(|dir| works && here.as_ref() != Some(*dir)) {
-        add("dir", json!(dir.display().to_string()));
-    }
-    if stored.allow_http && !own.allow_http {
-        add("allow_http", json!(true));
-    }
-    if own.ask && !stored.ask {
-        add("ask", json!(false));
-    }
-    if stored.price.is_some() && stored.price != own.price {
-        add("price", json!(stored.price));
-    }
-    if own.max_output_tokens.is_some()
-        && stored.max_output_tokens.is_none_or(|cap| Some(cap) > own.max_output_tokens)
-    {
-        add("max_output_tokens", json!(stored.max_output_tokens));
-    }
-    if !tighten::compacts_no_less(&own.compaction, &stored.compaction) {
-        add("compaction", json!(stored.compaction));
-    }
-    let own_params = own.params.shown();
-    for (name, value) in stored.params.shown() {
-        if own_params.get(&name) != Some(&value) {
-            add(&format!("params.{name}"), value);
-        }
-    }
-    let values = serde_json::to_value(&stored.limits).unwrap_or_default();
-    for limit in tighten::looser(&own.limits, &stored.limits) {
-        debug_assert!(Limits::NAMES.contains(&limit));
-        add(&format!("limits.{limit}"), values[limit].clone());
-    }
-    needed
 }
 
 /// Returns the settings that apply without any run: the defaults and the user's own file.

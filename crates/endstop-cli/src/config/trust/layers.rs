@@ -2,9 +2,9 @@
 
 use super::file::{self, Entry, SettingsFile};
 use super::store::Store;
-use super::{Origin, flags, owner, shown, tighten};
-use crate::args::RunArgs;
-use crate::config::settings::Settings;
+use super::{Origin, owner, shown, tighten};
+use crate::config::setting::{flag_of, given};
+use crate::config::settings::{SettingArgs, Settings};
 use crate::failure::{Failure, Result};
 use crate::output;
 use std::io;
@@ -85,14 +85,14 @@ pub(crate) struct Layers {
 }
 
 impl Layers {
-    /// Reads the files that apply in this folder with these flags.
+    /// Reads the files that apply in this folder, with the file of `--config` if it is given.
     ///
     /// # Errors
     /// A file cannot be read or is not TOML, or another user owns the user's own file.
-    pub(crate) fn find(args: &RunArgs, folder: &Path) -> Result<Layers> {
+    pub(crate) fn find(config: Option<&Path>, folder: &Path) -> Result<Layers> {
         let user = user_file()?;
         // `--config` replaces the folder's file, so that `--config /dev/null` runs without it.
-        let (folder, config) = match &args.config {
+        let (folder, config) = match config {
             Some(path) => {
                 let (bytes, _) = file::named(path)?;
                 (None, Some(SettingsFile::parse(file::name_of(path), bytes)?))
@@ -107,18 +107,18 @@ impl Layers {
     /// # Errors
     /// A value of the wrong type or out of range, or a key that needs consent and is not overridden
     /// by a flag.
-    pub(crate) fn settings(&self, args: &RunArgs) -> Result<Settings> {
+    pub(crate) fn settings(&self, args: &SettingArgs) -> Result<Settings> {
         let (settings, refused) = self.merged()?;
         let Some(folder) = self.folder.as_ref().filter(|_| !refused.is_empty()) else {
             return Ok(settings);
         };
-        let given = flags::given(args);
+        let given = given(args);
         let (overridden, refused): (Vec<&Entry>, Vec<&Entry>) =
             refused.into_iter().partition(|entry| given.contains_key(entry.sets()));
         if !refused.is_empty() {
             // A list and no set, so that the flags stay in the order of the file.
             let mut flags: Vec<String> = Vec::new();
-            for flag in refused.iter().filter_map(|entry| flags::of_key(entry.sets())) {
+            for flag in refused.iter().filter_map(|entry| flag_of(entry.sets())) {
                 if !flags.contains(&flag) {
                     flags.push(flag);
                 }

@@ -7,9 +7,7 @@
 
 pub(crate) mod asks;
 pub(crate) mod file;
-pub(crate) mod flags;
 pub(crate) mod journal;
-pub(crate) mod keys;
 pub(crate) mod layers;
 pub(crate) mod origin;
 pub(crate) mod owner;

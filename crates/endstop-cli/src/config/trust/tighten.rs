@@ -1,9 +1,10 @@
-//! The rules for settings files without consent: one table with what a file may do to each key. A
-//! key that is not in the table is unknown. The rules for limits come from the table of limits.
+//! The rules for settings files without consent: each row of the table of settings names its rule. The rules for
+//! limits come from the table of limits.
 
 use super::file::Entry;
-use super::keys::{Allowed, KEYS};
-use crate::config::settings::{Settings, compaction_over};
+use crate::config::kinds::compaction_over;
+use crate::config::setting::Row;
+use crate::config::settings::Settings;
 use endstop::compaction::CompactionConfig;
 use endstop::core::limits::TABLE;
 use endstop::{Limits, Watch, WatchMode};
@@ -13,6 +14,57 @@ use serde_json::Value;
 /// chunk of a response.
 const MOST_WATCHES: usize = 64;
 
+/// The change that a file may make to a setting without consent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Trust {
+    /// None: the setting starts a process, chooses a host or a price, or sets where files are written; or a value
+    /// cannot be shown to be tighter.
+    Nothing,
+    /// Any.
+    Anything,
+    /// Set it to this value, or leave it as it is.
+    Only(bool),
+    /// Lower it.
+    Lower,
+    /// Set it if the user has not set it.
+    IfNone,
+    /// Set it if the user has not set it to another value.
+    IfNoOther,
+    /// Those that this function does not refuse, by the user's settings, the member and the value.
+    Judged(fn(&Settings, &str, &Value) -> Result<bool, String>),
+}
+
+impl Trust {
+    /// `true` if a value needs consent, compared with the user's own settings.
+    ///
+    /// # Errors
+    /// A value of the wrong type or out of range.
+    pub(crate) fn needs_consent(
+        self,
+        row: &Row,
+        own: &Settings,
+        member: &str,
+        value: &Value,
+    ) -> Result<bool, String> {
+        let now = (row.json)(own);
+        Ok(match self {
+            Trust::Nothing => true,
+            Trust::Anything => false,
+            // Repeating the user's own value is not a change, so it needs no consent either.
+            Trust::Only(allowed) => {
+                value.as_bool().is_some_and(|value| value != allowed && now != value)
+            }
+            Trust::Lower => {
+                let looser = |own: u64| value.as_u64().is_none_or(|value| value > own);
+                now.as_u64().is_some_and(looser)
+            }
+            Trust::IfNone => !now.is_null(),
+            Trust::IfNoOther => !now.is_null() && now != *value,
+            Trust::Judged(refuses) => refuses(own, member, value)?,
+        })
+    }
+}
+
 /// `true` if a setting of a file needs consent, compared with what the user chose without that
 /// file.
 ///
@@ -20,38 +72,27 @@ const MOST_WATCHES: usize = 64;
 /// A value of the wrong type or out of range.
 pub(crate) fn needs_consent(own: &Settings, entry: &Entry) -> Result<bool, String> {
     let (key, member) = entry.parts();
-    let value = &entry.value;
-    let Some((_, allowed)) = KEYS.iter().find(|(name, _)| *name == key) else {
-        return Ok(true);
-    };
-    Ok(match allowed {
-        Allowed::Nothing => true,
-        Allowed::Describe => false,
-        Allowed::Only(allowed) => {
-            let now = match key {
-                "ask" => own.ask,
-                "stream" => !own.no_stream,
-                _ => own.allow_http,
-            };
-            // Repeating the user's own value is not a change, so it needs no consent either.
-            value.as_bool().is_some_and(|value| value != *allowed && value != now)
-        }
-        Allowed::Lower => own.max_output_tokens < value.as_u64() && own.max_output_tokens.is_some(),
-        Allowed::IfNone => match key {
-            "project" => own.project.is_some() && own.project.as_deref() != value.as_str(),
-            _ => own.policy.is_some(),
-        },
-        Allowed::Add => added_watches(own.watches.as_deref(), value)?.is_none(),
-        Allowed::Compact => {
-            !compacts_no_less(&own.compaction, &compaction_over(&own.compaction, value)?)
-        }
-        Allowed::Limits => {
-            let mut theirs = own.limits.clone();
-            let limit = member.unwrap_or_default();
-            theirs.set(limit, value).map_err(|error| error.to_string())?;
-            !looser(&own.limits, &theirs).is_empty()
-        }
-    })
+    match Row::of_key(key) {
+        Some(row) => row.trust.needs_consent(row, own, member.unwrap_or_default(), &entry.value),
+        None => Ok(true),
+    }
+}
+
+/// `true` if a file removes or weakens a watch: it may add rules, and raise the mode of existing ones.
+pub(crate) fn weakens_watches(own: &Settings, _: &str, value: &Value) -> Result<bool, String> {
+    Ok(added_watches(own.watches.as_deref(), value)?.is_none())
+}
+
+/// `true` if a file compacts later, or with other strategies.
+pub(crate) fn compacts_less(own: &Settings, _: &str, value: &Value) -> Result<bool, String> {
+    Ok(!compacts_no_less(&own.compaction, &compaction_over(&own.compaction, value)?))
+}
+
+/// `true` if a file loosens a limit, by the table of limits.
+pub(crate) fn loosens_limits(own: &Settings, limit: &str, value: &Value) -> Result<bool, String> {
+    let mut theirs = own.limits.clone();
+    theirs.set(limit, value).map_err(|error| error.to_string())?;
+    Ok(!looser(&own.limits, &theirs).is_empty())
 }
 
 /// Returns the limits that are looser in `theirs` than in `own`. All numbers are ceilings: fewer

@@ -1,10 +1,18 @@
-//! The flags of the limits, built from the table of limits.
+//! The limits of a run: the table `[limits]`, and the flags, which are built from the table of limits.
 
+use crate::config::setting::{Commands, Kind, Members, Problem, Table, json_value};
+use crate::config::settings::{SettingArgs, Settings};
+use crate::config::trust::tighten::looser;
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use endstop::core::LimitValue;
+use endstop::Limits;
 use endstop::core::limits::{LimitRow, TABLE, Unit};
+use endstop::core::{Limit, LimitValue};
+use serde_json::{Value, json};
 use std::sync::LazyLock;
 use std::time::Duration;
+
+/// The limits that `-h` lists, too.
+const BRIEF: [Limit; 3] = [Limit::MaxTurns, Limit::MaxBudgetUsd, Limit::Timeout];
 
 /// The flags, in the order of the table. `clap` accepts names of flags only if they are static.
 static FLAGS: LazyLock<Vec<String>> =
@@ -50,6 +58,73 @@ impl clap::FromArgMatches for LimitArgs {
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
         *self = LimitArgs::from_arg_matches(matches)?;
         Ok(())
+    }
+}
+
+/// Parses the value of a flag. Numbers and switches parse as JSON; other values (`10m`, `off`) do not and stay
+/// strings.
+pub(crate) fn value_of(text: String) -> Value {
+    serde_json::from_str(&text).unwrap_or(Value::String(text))
+}
+
+/// Sets the limit of a flag.
+///
+/// # Errors
+/// Names the flag.
+pub(crate) fn set_by_flag(limits: &mut Limits, name: &str, value: &Value) -> Result<(), String> {
+    let set = limits.set(name, value);
+    set.map_err(|error| format!("--{}: {}", name.replace('_', "-"), error.problem))
+}
+
+/// The table `[limits]`.
+pub(crate) struct LimitTable;
+
+impl LimitTable {
+    pub(crate) fn shown(own: &Limits) -> Members {
+        let limits = serde_json::to_value(own).unwrap_or_default();
+        let names = Limits::NAMES.iter();
+        names.map(|name| (format!(".{name}"), as_in_a_file(&limits[name]))).collect()
+    }
+
+    /// Returns the limits of a stored run that are looser than the user's own.
+    pub(crate) fn consent(stored: &Settings, own: &Settings, _: &SettingArgs) -> Members {
+        let values = serde_json::to_value(&stored.limits).unwrap_or_default();
+        let looser = looser(&own.limits, &stored.limits).into_iter();
+        looser.map(|limit| (format!(".{limit}"), values[limit].clone())).collect()
+    }
+}
+
+impl Kind for LimitTable {
+    type Own = Limits;
+    type Flag = Table<LimitArgs>;
+
+    fn arg(arg: Arg, _: Commands) -> Arg {
+        let is_brief = BRIEF.iter().any(|limit| arg.get_id() == limit.name());
+        arg.hide_short_help(!is_brief)
+    }
+
+    fn take(own: &mut Limits, member: &str, value: &Value) -> Result<(), Problem> {
+        own.set(member, value).map_err(|error| Problem::Table(error.to_string()))
+    }
+
+    fn above(own: &mut Limits, given: &Table<LimitArgs>, _: &str) -> Result<(), String> {
+        let mut given = given.given().into_iter();
+        given.try_for_each(|(name, text)| set_by_flag(own, name, &value_of(text)))
+    }
+
+    json_value!();
+}
+
+/// Formats a limit as a file spells it.
+fn as_in_a_file(value: &Value) -> Value {
+    let duration = || -> Option<Duration> {
+        let nanos = u32::try_from(value.get("nanos")?.as_u64()?).ok()?;
+        Some(Duration::new(value.get("secs")?.as_u64()?, nanos))
+    };
+    match value {
+        Value::Null => json!("off"),
+        Value::Object(_) => duration().map_or(value.clone(), |time| json!(format!("{time:?}"))),
+        other => other.clone(),
     }
 }
 
