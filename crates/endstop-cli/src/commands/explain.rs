@@ -1,6 +1,7 @@
 //! `endstop explain`: shows the timeline of a run, the limits at each turn, and the ending, as
-//! text, as JSON, or as an HTML page with a chart.
+//! text, as JSON, or as an HTML page with a chart; or the meaning of a name.
 
+use super::meaning::Meaning;
 use super::one_run;
 use crate::args::ExplainArgs;
 use crate::failure::Result;
@@ -11,6 +12,15 @@ use crate::render::explain::{html, text};
 pub(crate) fn run(args: &ExplainArgs, as_json: bool) -> Result {
     let page = args.html.as_deref();
     let page = page.map(|path| NewFile::of("--html", path, args.overwrite)).transpose()?;
+    let is_run = page.is_some() || args.journal.is_some() || args.run.exists();
+    if let Some(name) = args.run.to_str().filter(|_| !is_run) {
+        if let Some(meaning) = Meaning::of(name) {
+            return Ok(meaning.show(as_json));
+        }
+        if let Some(problem) = Meaning::problem_of(name) {
+            return Err(problem);
+        }
+    }
     let timeline = one_run::timeline(&args.run, args.journal.as_deref())?;
     if let Some(file) = page {
         file.write(&html::page(&timeline))?;

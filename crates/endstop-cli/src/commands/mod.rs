@@ -16,6 +16,7 @@ pub(crate) mod explain;
 pub(crate) mod guard;
 mod guard_listen;
 pub(crate) mod live;
+mod meaning;
 mod one_run;
 #[cfg(feature = "pages")]
 pub(crate) mod pages;

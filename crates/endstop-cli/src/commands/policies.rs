@@ -44,18 +44,24 @@ pub(crate) fn run(as_json: bool) -> u8 {
     );
     for rule in Rule::known() {
         output::line(&format!("{}\n  {}", rule.name, rule.description));
-        match Rule::from_config(rule.name, &Value::Null).map(|made| made.spec()) {
-            Ok(spec) => {
-                for (key, value) in spec[rule.name].as_object().into_iter().flatten() {
-                    output::line(&format!("    {key} = {value}"));
-                }
-            }
-            // A rule without a default names the key that it needs.
-            Err(PolicyError::BadValue { key, expected, .. }) => {
-                output::line(&format!("    {key} = (required: {expected})"));
-            }
-            Err(_) => {}
+        for (key, value) in defaults_of(rule.name) {
+            output::line(&format!("    {key} = {value}"));
         }
     }
     0
+}
+
+/// Returns the keys of a rule with their defaults.
+pub(super) fn defaults_of(rule: &str) -> Vec<(String, String)> {
+    match Rule::from_config(rule, &Value::Null).map(|made| made.spec()) {
+        Ok(spec) => {
+            let keys = spec[rule].as_object().into_iter().flatten();
+            keys.map(|(key, value)| (key.clone(), value.to_string())).collect()
+        }
+        // A rule without a default names the key that it needs.
+        Err(PolicyError::BadValue { key, expected, .. }) => {
+            vec![(key.clone(), format!("(required: {expected})"))]
+        }
+        Err(_) => Vec::new(),
+    }
 }

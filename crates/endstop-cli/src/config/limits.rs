@@ -1,18 +1,19 @@
 //! The limits of a run: the table `[limits]`, and the flags, which are built from the table of limits.
 
-use crate::config::setting::{Commands, Kind, Members, Problem, Table, json_value};
+use crate::config::setting::{Commands, GUARD, Kind, Members, Problem, Table, json_value};
 use crate::config::settings::{SettingArgs, Settings};
 use crate::config::trust::tighten::looser;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use endstop::Limits;
 use endstop::core::limits::{LimitRow, TABLE, Unit};
-use endstop::core::{Limit, LimitValue};
+use endstop::core::{GuestMode, Limit, LimitValue};
 use serde_json::{Value, json};
 use std::sync::LazyLock;
 use std::time::Duration;
 
 /// The limits that `-h` lists, too.
-const BRIEF: [Limit; 3] = [Limit::MaxTurns, Limit::MaxBudgetUsd, Limit::Timeout];
+const BRIEF: [Limit; 4] =
+    [Limit::MaxTurns, Limit::MaxBudgetUsd, Limit::Timeout, Limit::VerifyRounds];
 
 /// The flags, in the order of the table. `clap` accepts names of flags only if they are static.
 static FLAGS: LazyLock<Vec<String>> =
@@ -98,9 +99,15 @@ impl Kind for LimitTable {
     type Own = Limits;
     type Flag = Table<LimitArgs>;
 
-    fn arg(arg: Arg, _: Commands) -> Arg {
+    fn arg(arg: Arg, command: Commands) -> Arg {
         let is_brief = BRIEF.iter().any(|limit| arg.get_id() == limit.name());
-        arg.hide_short_help(!is_brief)
+        let arg = arg.hide_short_help(!is_brief);
+        let Some(row) = LimitRow::of(arg.get_id().as_str()).filter(|_| command == GUARD) else {
+            return arg;
+        };
+        // Guard refuses the limits that need a driver of the loop, and has no default for the others.
+        let is_refused = GuestMode::default().obstacle(row).is_some();
+        arg.help(description(row)).hide(is_refused)
     }
 
     fn take(own: &mut Limits, member: &str, value: &Value) -> Result<(), Problem> {
@@ -145,19 +152,32 @@ fn arg(row: &'static LimitRow, flag: &'static str) -> Arg {
     }
 }
 
-/// Returns the first paragraph of the description, with the default.
-fn help(row: &LimitRow) -> String {
+/// Returns the first paragraph of the description.
+fn description(row: &LimitRow) -> String {
     let text = row.paragraphs().next().unwrap_or_default();
-    let text = text.strip_suffix('.').unwrap_or(&text);
-    let default = match row.value(&endstop::Limits::default()) {
-        _ if !row.default_note.is_empty() => row.default_note.to_owned(),
-        LimitValue::Off | LimitValue::Switch(_) => return text.to_owned(),
-        LimitValue::Count(count) => count.to_string(),
-        LimitValue::Usd(usd) => usd.to_string(),
-        LimitValue::Tokens(counts) => counts.as_str().to_owned(),
-        LimitValue::Time(time) => spelled(time),
-    };
-    format!("{text} [default: {default}]")
+    text.strip_suffix('.').map(str::to_owned).unwrap_or(text)
+}
+
+/// Returns the description with the default.
+fn help(row: &LimitRow) -> String {
+    match default_of(row) {
+        Some(default) => format!("{} [default: {default}]", description(row)),
+        None => description(row),
+    }
+}
+
+/// Returns the default of a limit, if it is not off.
+pub(crate) fn default_of(row: &LimitRow) -> Option<String> {
+    if !row.default_note.is_empty() {
+        return Some(row.default_note.to_owned());
+    }
+    match row.value(&Limits::default()) {
+        LimitValue::Off | LimitValue::Switch(_) => None,
+        LimitValue::Count(count) => Some(count.to_string()),
+        LimitValue::Usd(usd) => Some(usd.to_string()),
+        LimitValue::Tokens(counts) => Some(counts.as_str().to_owned()),
+        LimitValue::Time(time) => Some(spelled(time)),
+    }
 }
 
 /// Spells a duration as the user would: in whole minutes from two minutes on, otherwise in seconds.
