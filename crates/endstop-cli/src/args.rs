@@ -3,7 +3,8 @@
 use crate::assert_args::AssertArgs;
 use crate::compare_args::CompareCommand;
 use crate::config::limits::LimitArgs;
-use crate::config::setting::{GUARD, OfCommand};
+use crate::config::setting::{GUARD, Heading, OfCommand};
+use crate::input::is_short_help;
 use crate::park_args::{AnswerArgs, PendingArgs};
 use crate::recorded_args::{AuditArgs, BacktestArgs};
 #[cfg(feature = "acp")]
@@ -16,9 +17,17 @@ use clap::{Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+/// The group of guard's flags for a standing proxy.
+const STANDING: &str = "Standing proxy";
+
 /// Run LLM agents and know why they ended.
 #[derive(Debug, Parser)]
-#[command(name = "endstop", version, about, max_term_width = 100)]
+#[command(
+    name = "endstop",
+    version,
+    about = "Run LLM agents and know why they ended.",
+    max_term_width = 100
+)]
 #[command(after_help = "Exit status: 0 success, 10 retryable, 20 capacity (a limit), 30 fatal, \
     75 parked, 130 cancelled, 143 terminated, 1 the run succeeded but its verifier did not, or an expectation \
     of `assert` does not hold, 2 usage or bad input, 70 an internal fault, 74 standard output or --events could not be \
@@ -92,13 +101,26 @@ pub(crate) enum Command {
     /// Show the settings that a run in this folder would have.
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// Write the shell completions and the man pages into a folder.
-    #[cfg(feature = "pages")]
-    #[command(hide = true)]
-    Pages {
-        /// The folder; `completions` and `man` are created in it.
-        folder: PathBuf,
-    },
+    /// Print the completions for a shell.
+    Completions(CompletionsArgs),
+    /// Print the man page, or write those of all commands into a folder.
+    Man(ManArgs),
+}
+
+#[derive(Clone, Debug, clap::Args)]
+#[command(
+    after_help = "Example: endstop completions bash > ~/.local/share/bash-completion/completions/endstop"
+)]
+pub(crate) struct CompletionsArgs {
+    /// The shell.
+    pub(crate) shell: clap_complete::Shell,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct ManArgs {
+    /// A folder for the pages of all commands.
+    #[arg(value_name = "FOLDER")]
+    pub(crate) folder: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -136,53 +158,66 @@ pub(crate) struct GuardArgs {
     /// The program and its arguments, after `--`.
     #[arg(last = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) settings: OfCommand<GUARD>,
     /// The answer to calls after a limit: `final` (one text with the reason, then refusals), `refuse`,
     /// or `kill` (the program is stopped at once).
     #[arg(long, value_name = "HOW", default_value = "final", value_parser = ["final", "refuse", "kill"])]
+    #[arg(help_heading = Heading::Limits.title())]
     pub(crate) on_limit: String,
     /// Lower the output cap in requests to what is left of a ceiling on cost or tokens. No
     /// other option changes a request.
     #[arg(long)]
+    #[arg(help_heading = Heading::Limits.title())]
     pub(crate) cap_output: bool,
     /// What happens to requests that may cost and that guard cannot count, such as batches and paths that it
     /// does not know: `refuse`, or `pass` [default: refuse under a limit on money, tokens or turns].
     #[arg(long, value_name = "HOW", value_parser = ["refuse", "pass"])]
+    #[arg(help_heading = Heading::Limits.title(), hide_short_help = is_short_help())]
     pub(crate) other: Option<String>,
     /// Exit with the status of Endstop's ending, even if the program ended by itself.
     #[arg(long)]
+    #[arg(help_heading = Heading::Judging.title())]
     pub(crate) strict: bool,
     /// Accept a program that makes no model call through guard, although limits are given: they hold for no call that it
     /// makes elsewhere. Without this, such a program fails, and one that is known not to use guard is not started.
     #[arg(long)]
+    #[arg(help_heading = Heading::Judging.title(), hide_short_help = is_short_help())]
     pub(crate) allow_no_calls: bool,
     /// Time that the program has to end after a limit, before it is stopped.
     #[arg(long, value_name = "TIME", default_value = "10s")]
+    #[arg(help_heading = Heading::Limits.title(), hide_short_help = is_short_help())]
     pub(crate) grace: String,
     /// The name of the run: letters, digits, `-`, `_` and `.`.
     #[arg(long, value_name = "NAME")]
+    #[arg(help_heading = Heading::Journal.title(), hide_short_help = is_short_help())]
     pub(crate) name: Option<String>,
     /// A settings file; without it, endstop.toml of the working folder. With --listen: the file with
     /// the proxy's profiles, tokens and upstreams.
     #[arg(long, value_name = "FILE")]
+    #[arg(hide_short_help = is_short_help())]
     pub(crate) config: Option<PathBuf>,
     /// Serve a standing proxy for many agents on this address, for example 127.0.0.1:4000.
     #[arg(long, value_name = "ADDR")]
+    #[arg(help_heading = STANDING)]
     pub(crate) listen: Option<String>,
     /// Serve Prometheus metrics of the standing proxy on this address, at /metrics.
     #[arg(long, value_name = "ADDR", requires = "listen")]
+    #[arg(help_heading = STANDING, hide_short_help = is_short_help())]
     pub(crate) metrics: Option<String>,
     /// Print the lines that point the agents of a shell at the standing proxy of --listen: sh, bash,
     /// zsh, fish … [default: the shell of the variable SHELL]
     #[arg(long, value_name = "SHELL", num_args = 0..=1, default_missing_value = "")]
+    #[arg(help_heading = STANDING, hide_short_help = is_short_help())]
     pub(crate) print_env: Option<String>,
     /// Write the steps of all conversations to this file, one JSON object for each line.
     #[arg(long, value_name = "FILE")]
+    #[arg(help_heading = Heading::Output.title(), hide_short_help = is_short_help())]
     pub(crate) events: Option<PathBuf>,
     /// Replace the file of --events, even if it is not empty.
     #[arg(long)]
+    #[arg(help_heading = Heading::Output.title(), hide_short_help = is_short_help())]
     pub(crate) overwrite: bool,
-    #[command(flatten)]
-    pub(crate) settings: OfCommand<GUARD>,
 }
 
 #[derive(Clone, Debug, clap::Args)]
@@ -358,7 +393,7 @@ pub(crate) struct PruneArgs {
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ExplainArgs {
     /// The run: its id, a prefix of the id, `last`, a file written by `--events`, or a journal file,
-    /// whose newest run is meant.
+    /// whose newest run is meant. Or the name of an ending, a limit, a rule or a policy: its meaning.
     #[arg(default_value = "last")]
     pub(crate) run: PathBuf,
     /// Write a self-contained HTML page with a chart of the run.

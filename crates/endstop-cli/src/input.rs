@@ -104,3 +104,15 @@ impl Source {
         }
     }
 }
+
+/// `true` if a flag is among the arguments, also of a command line that could not be parsed.
+pub(crate) fn has_argument(flag: &str) -> bool {
+    // After `--`, an argument is a value and not a flag.
+    std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == flag)
+}
+
+/// `true` if the arguments ask for the short help, which lists the most used flags only. Flags are hidden only then: with
+/// a hidden one, clap would put each description of the long help on a line of its own.
+pub(crate) fn is_short_help() -> bool {
+    has_argument("-h")
+}

@@ -7,6 +7,7 @@ mod commands;
 mod compare_args;
 mod config;
 mod control;
+mod doorway;
 mod failure;
 mod features;
 mod input;
@@ -28,9 +29,10 @@ mod worker_args;
 use endstop_report::visible;
 
 use args::{Args, Command, ConfigCommand};
-use clap::Parser;
+use clap::FromArgMatches as _;
 use clap::error::ErrorKind;
 use failure::Status;
+use input::has_argument;
 use std::borrow::Cow;
 use std::process::ExitCode;
 
@@ -49,10 +51,16 @@ fn main() -> ExitCode {
     // Keys are in this process's memory and environment; a tool's command must not read them.
     endstop::process::hide_from_other_processes();
     keep_secrets_out_of_panics();
-    let args = match Args::try_parse() {
+    if doorway::show_if_asked() {
+        return finish(Ok(Status::OfCommand(0)), false);
+    }
+    let mut parser = doorway::parser();
+    let parsed = parser.try_get_matches_from_mut(std::env::args_os());
+    let args = match parsed.and_then(|matches| Args::from_arg_matches(&matches)) {
         Ok(args) => args,
         Err(error) => {
-            // Help and version are not errors. A bare `endstop` is an error, but its text is the
+            let error = error.format(&mut parser);
+            // Help and version are not errors. A bare `endstop compare` is an error, but its text is the
             // help itself, without an `error:` prefix.
             let status = if error.use_stderr() { 2 } else { 0 };
             if status == 0 || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
@@ -70,6 +78,8 @@ fn main() -> ExitCode {
                     }
                 }
             } else if let Some(problem) = features::left_out(&error) {
+                output::problem(&problem, asks_for_json());
+            } else if let Some(problem) = doorway::tip(&error) {
                 output::problem(&problem, asks_for_json());
             } else {
                 let text = error.to_string();
@@ -107,8 +117,8 @@ fn main() -> ExitCode {
         Command::Trust(trust) => commands::trust::run(&trust, json),
         Command::Config(ConfigCommand::Show(run)) => commands::config::show(&run, json),
         Command::Policies => Ok(commands::policies::run(json)),
-        #[cfg(feature = "pages")]
-        Command::Pages { folder } => commands::pages::run(&folder),
+        Command::Completions(completions) => Ok(commands::pages::completions(&completions)),
+        Command::Man(man) => commands::pages::man(&man),
     };
     finish(result.map(Status::OfCommand), json)
 }
@@ -157,9 +167,4 @@ fn outlive_file_size_limit() {
 /// `true` if `--json` is among the arguments; used if they could not be parsed.
 fn asks_for_json() -> bool {
     has_argument("--json")
-}
-
-fn has_argument(flag: &str) -> bool {
-    // After `--`, an argument is a value and not a flag.
-    std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == flag)
 }

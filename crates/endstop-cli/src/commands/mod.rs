@@ -18,7 +18,6 @@ mod guard_listen;
 pub(crate) mod live;
 mod meaning;
 mod one_run;
-#[cfg(feature = "pages")]
 pub(crate) mod pages;
 pub(crate) mod pending;
 pub(crate) mod policies;

@@ -1,29 +1,35 @@
-//! `endstop pages`: writes the shell completions and the man pages, for the archives of a release.
+//! `endstop completions` and `endstop man`: the shell completions and the man pages.
 
-use crate::args::Args;
+use crate::args::{Args, CompletionsArgs, ManArgs};
 use crate::failure::{Failure, Result};
+use crate::output;
 use clap::CommandFactory;
-use clap_complete::{Shell, generate_to};
 use std::fs;
-use std::path::Path;
 
-const SHELLS: [Shell; 4] = [Shell::Bash, Shell::Fish, Shell::PowerShell, Shell::Zsh];
+/// Prints the completions of a shell.
+pub(crate) fn completions(args: &CompletionsArgs) -> u8 {
+    let mut text = Vec::new();
+    clap_complete::generate(args.shell, &mut command(), "endstop", &mut text);
+    output::unredacted_line(String::from_utf8_lossy(&text).trim_end());
+    0
+}
 
-/// Writes `completions` and `man` into the folder.
-pub(crate) fn run(folder: &Path) -> Result {
-    let (completions, man) = (folder.join("completions"), folder.join("man"));
-    let written = || -> std::io::Result<()> {
-        fs::create_dir_all(&completions)?;
-        fs::create_dir_all(&man)?;
-        // The pages of `help` would repeat the others.
-        let mut command = Args::command().disable_help_subcommand(true);
-        for shell in SHELLS {
-            generate_to(shell, &mut command, "endstop", &completions)?;
-        }
-        clap_mangen::generate_to(command, &man)
+/// Prints the man page of the command, or writes the pages of all commands into a folder.
+pub(crate) fn man(args: &ManArgs) -> Result {
+    let Some(folder) = &args.folder else {
+        let mut text = Vec::new();
+        let rendered = clap_mangen::Man::new(command()).render(&mut text);
+        rendered.map_err(|problem| Failure::fault(problem.to_string()))?;
+        output::unredacted_line(String::from_utf8_lossy(&text).trim_end());
+        return Ok(0);
     };
-    written().map_err(|problem| {
-        Failure::usage(format!("{} cannot be written: {problem}", folder.display()))
-    })?;
+    fs::create_dir_all(folder).and_then(|()| clap_mangen::generate_to(command(), folder)).map_err(
+        |problem| Failure::usage(format!("{} cannot be written: {problem}", folder.display())),
+    )?;
     Ok(0)
+}
+
+fn command() -> clap::Command {
+    // The pages of `help` would repeat the others.
+    Args::command().disable_help_subcommand(true)
 }

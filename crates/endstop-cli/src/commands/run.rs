@@ -3,7 +3,6 @@
 use super::demo;
 use crate::args::DemoArgs;
 use crate::config::journal_path::{self, JournalPath};
-use crate::config::park::with_task;
 use crate::config::settings::Settings;
 use crate::config::trust::{self, journal::Place};
 use crate::failure::{Failure, Result};
@@ -17,7 +16,7 @@ use crate::run::retention::Retention;
 use crate::run::session::RunSession;
 use crate::run::start::Begin;
 use crate::run::steer::Steer;
-use crate::run_args::RunArgs;
+use crate::run_args::{RunArgs, with_task};
 use endstop::Resume;
 use endstop::journal::JournalError;
 use std::io::{self, IsTerminal, Read};

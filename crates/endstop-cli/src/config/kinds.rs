@@ -11,6 +11,7 @@ use crate::config::setting::{
 use crate::config::settings::{SettingArgs, Settings};
 use crate::config::trust::file::toml_file;
 use crate::config::trust::shown;
+use crate::config::trust::tighten::compaction_over;
 use crate::failure::{Failure, Result as CommandResult};
 use crate::input::Source;
 use crate::spend_args::project;
@@ -379,29 +380,6 @@ impl Kind for Compaction {
         *own = CompactionConfig::read(stored).map_err(|error| error.to_string())?;
         Ok(())
     }
-}
-
-/// Merges the compaction settings of a file over the known ones: a table changes only the keys that
-/// it names.
-///
-/// # Errors
-/// Describes the invalid value.
-pub(crate) fn compaction_over(
-    own: &CompactionConfig,
-    value: &Value,
-) -> Result<CompactionConfig, String> {
-    // The file's value is parsed alone first, so that an error names what the file wrote and not a
-    // merged value.
-    let read = |value: &Value| CompactionConfig::read(value).map_err(|error| error.to_string());
-    read(value)?;
-    let Ok(Value::Object(mut all)) = serde_json::to_value(own) else {
-        return read(value);
-    };
-    match value {
-        Value::Object(table) => all.extend(table.clone()),
-        strategies => drop(all.insert("strategies".to_owned(), strategies.clone())),
-    }
-    read(&Value::Object(all))
 }
 
 /// The runs for which the promise of a calibrated rule was made.

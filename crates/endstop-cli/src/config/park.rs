@@ -2,8 +2,6 @@
 
 use crate::config::setting::{BRANCH, Commands, Kind, Problem, json_value, switch};
 use crate::config::settings::{SettingArgs, Settings};
-use crate::failure::Failure;
-use crate::run_args::RunArgs;
 use clap::Arg;
 use endstop::hook::ParkApprovals;
 use serde::{Deserialize, Serialize};
@@ -78,46 +76,4 @@ pub(super) fn merge(settings: &mut Settings, args: &SettingArgs) -> Result<(), S
     };
     park.expiry_ms = Some(u64::try_from(expiry.as_millis()).unwrap_or(u64::MAX));
     Ok(())
-}
-
-/// Returns the arguments with the task where it belongs. `--ask` may be followed by the task, which
-/// then looks like its value.
-pub(crate) fn with_task(args: &RunArgs) -> Result<RunArgs, Failure> {
-    let mut args = args.clone();
-    let Some(how) = args.settings.ask.as_deref().filter(|how| !matches!(*how, "terminal" | "park"))
-    else {
-        return Ok(args);
-    };
-    if args.task.is_some() || args.resume.is_some() {
-        return Err(Failure::usage(format!(
-            "--ask: unknown way `{}`; use `--ask terminal` or `--ask park`",
-            crate::visible::shorten(how, 60)
-        )));
-    }
-    args.task = args.settings.ask.replace("terminal".to_owned());
-    Ok(args)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::with_task;
-    use crate::run_args::RunArgs;
-
-    fn split(ask: Option<&str>, task: Option<&str>) -> Option<(Option<String>, Option<String>)> {
-        let owned = |text: Option<&str>| text.map(str::to_owned);
-        let mut args = RunArgs { task: owned(task), ..RunArgs::default() };
-        args.settings.ask = owned(ask);
-        with_task(&args).ok().map(|args| (args.settings.ask.clone(), args.task))
-    }
-
-    #[test]
-    fn task_after_ask_is_the_task() {
-        let is =
-            |ask: &str, task: Option<&str>| Some((Some(ask.to_owned()), task.map(str::to_owned)));
-        assert_eq!(split(Some("Fix it."), None), is("terminal", Some("Fix it.")));
-        assert_eq!(split(Some("park"), Some("Fix it.")), is("park", Some("Fix it.")));
-        assert_eq!(split(Some("terminal"), None), is("terminal", None));
-        assert_eq!(split(Some("prak"), Some("Fix it.")), None);
-        assert_eq!(split(None, Some("park")), Some((None, Some("park".to_owned()))));
-    }
 }

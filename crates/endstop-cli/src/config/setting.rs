@@ -4,7 +4,7 @@
 //! `config::http`, or in `config::kinds`.
 
 use crate::config::settings::{ROWS, SettingArgs, Settings};
-use crate::config::trust::tighten::Trust;
+use crate::input::is_short_help;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use endstop::agent::AgentBuilder;
@@ -83,6 +83,57 @@ pub(crate) const fn flag(long: &'static str, value: &'static str, heading: Headi
 /// Returns a flag that `-h` lists, too.
 pub(crate) const fn brief(long: &'static str, value: &'static str, heading: Heading) -> Flag {
     Flag { brief: true, ..flag(long, value, heading) }
+}
+
+/// The change that a file may make to a setting without consent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Trust {
+    /// None: the setting starts a process, chooses a host or a price, or sets where files are written; or a value
+    /// cannot be shown to be tighter.
+    Nothing,
+    /// Any.
+    Anything,
+    /// Set it to this value, or leave it as it is.
+    Only(bool),
+    /// Lower it.
+    Lower,
+    /// Set it if the user has not set it.
+    IfNone,
+    /// Set it if the user has not set it to another value.
+    IfNoOther,
+    /// Those that this function does not refuse, by the user's settings, the member and the value.
+    Judged(fn(&Settings, &str, &Value) -> Result<bool, String>),
+}
+
+impl Trust {
+    /// `true` if a value needs consent, compared with the user's own settings.
+    ///
+    /// # Errors
+    /// A value of the wrong type or out of range.
+    pub(crate) fn needs_consent(
+        self,
+        row: &Row,
+        own: &Settings,
+        member: &str,
+        value: &Value,
+    ) -> Result<bool, String> {
+        let now = (row.json)(own);
+        Ok(match self {
+            Trust::Nothing => true,
+            Trust::Anything => false,
+            // Repeating the user's own value is not a change, so it needs no consent either.
+            Trust::Only(allowed) => {
+                value.as_bool().is_some_and(|value| value != allowed && now != value)
+            }
+            Trust::Lower => {
+                let looser = |own: u64| value.as_u64().is_none_or(|value| value > own);
+                now.as_u64().is_some_and(looser)
+            }
+            Trust::IfNone => !now.is_null(),
+            Trust::IfNoOther => !now.is_null() && now != *value,
+            Trust::Judged(refuses) => refuses(own, member, value)?,
+        })
+    }
 }
 
 /// The part of a journal that stores a setting, and the stored values that need consent because another person may
@@ -231,7 +282,7 @@ impl<const COMMAND: Commands> clap::Args for OfCommand<COMMAND> {
         let args = rows.into_iter().flat_map(|(flag, row)| {
             let args = (row.args)(row, COMMAND).into_iter();
             args.map(move |arg| {
-                let hidden = arg.is_hide_short_help_set() || !flag.brief;
+                let hidden = is_short_help() && (arg.is_hide_short_help_set() || !flag.brief);
                 // The place in a table would otherwise be the place in the group.
                 let arg = arg.display_order(None::<usize>);
                 arg.help_heading(flag.heading.title()).hide_short_help(hidden)

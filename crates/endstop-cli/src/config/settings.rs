@@ -16,12 +16,12 @@ use crate::config::park::{Ask, Park, merge};
 use crate::config::servers::{ServerSettings, Servers};
 use crate::config::setting::{
     ACP, AGENT, AnyTool, Apply, BRANCH, Consent, FILE, Flag, FlagValue, GUARD, Heading, Kind, List,
-    Members, One, Problem, RUN, Row, Stored, Switch, Text, Tokens, as_json, brief, flag, given,
-    one, read,
+    Members, One, Problem, RUN, Row, Stored, Switch, Text, Tokens, Trust, as_json, brief, flag,
+    given, one, read,
 };
 use crate::config::spend::{SpendSettings, SpendTable};
 use crate::config::trust::file::Entry;
-use crate::config::trust::tighten::{self, Trust};
+use crate::config::trust::tighten;
 use crate::config::trust::{Origin, seal, shown};
 use crate::failure::{Failure, Result};
 use clap::ArgMatches;

@@ -33,6 +33,7 @@ mod compaction;
 mod compare;
 mod compare_runs;
 mod connection;
+mod doorway;
 mod fallback;
 mod field_cases;
 #[cfg(target_os = "linux")]

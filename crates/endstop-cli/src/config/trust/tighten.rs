@@ -2,7 +2,6 @@
 //! limits come from the table of limits.
 
 use super::file::Entry;
-use crate::config::kinds::compaction_over;
 use crate::config::setting::Row;
 use crate::config::settings::Settings;
 use endstop::compaction::CompactionConfig;
@@ -13,57 +12,6 @@ use serde_json::Value;
 /// Maximum number of rules that a file may add without consent, because each rule inspects every
 /// chunk of a response.
 const MOST_WATCHES: usize = 64;
-
-/// The change that a file may make to a setting without consent.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Trust {
-    /// None: the setting starts a process, chooses a host or a price, or sets where files are written; or a value
-    /// cannot be shown to be tighter.
-    Nothing,
-    /// Any.
-    Anything,
-    /// Set it to this value, or leave it as it is.
-    Only(bool),
-    /// Lower it.
-    Lower,
-    /// Set it if the user has not set it.
-    IfNone,
-    /// Set it if the user has not set it to another value.
-    IfNoOther,
-    /// Those that this function does not refuse, by the user's settings, the member and the value.
-    Judged(fn(&Settings, &str, &Value) -> Result<bool, String>),
-}
-
-impl Trust {
-    /// `true` if a value needs consent, compared with the user's own settings.
-    ///
-    /// # Errors
-    /// A value of the wrong type or out of range.
-    pub(crate) fn needs_consent(
-        self,
-        row: &Row,
-        own: &Settings,
-        member: &str,
-        value: &Value,
-    ) -> Result<bool, String> {
-        let now = (row.json)(own);
-        Ok(match self {
-            Trust::Nothing => true,
-            Trust::Anything => false,
-            // Repeating the user's own value is not a change, so it needs no consent either.
-            Trust::Only(allowed) => {
-                value.as_bool().is_some_and(|value| value != allowed && now != value)
-            }
-            Trust::Lower => {
-                let looser = |own: u64| value.as_u64().is_none_or(|value| value > own);
-                now.as_u64().is_some_and(looser)
-            }
-            Trust::IfNone => !now.is_null(),
-            Trust::IfNoOther => !now.is_null() && now != *value,
-            Trust::Judged(refuses) => refuses(own, member, value)?,
-        })
-    }
-}
 
 /// `true` if a setting of a file needs consent, compared with what the user chose without that
 /// file.
@@ -93,6 +41,29 @@ pub(crate) fn loosens_limits(own: &Settings, limit: &str, value: &Value) -> Resu
     let mut theirs = own.limits.clone();
     theirs.set(limit, value).map_err(|error| error.to_string())?;
     Ok(!looser(&own.limits, &theirs).is_empty())
+}
+
+/// Merges the compaction settings of a file over the known ones: a table changes only the keys that
+/// it names.
+///
+/// # Errors
+/// Describes the invalid value.
+pub(crate) fn compaction_over(
+    own: &CompactionConfig,
+    value: &Value,
+) -> Result<CompactionConfig, String> {
+    // The file's value is parsed alone first, so that an error names what the file wrote and not a
+    // merged value.
+    let read = |value: &Value| CompactionConfig::read(value).map_err(|error| error.to_string());
+    read(value)?;
+    let Ok(Value::Object(mut all)) = serde_json::to_value(own) else {
+        return read(value);
+    };
+    match value {
+        Value::Object(table) => all.extend(table.clone()),
+        strategies => drop(all.insert("strategies".to_owned(), strategies.clone())),
+    }
+    read(&Value::Object(all))
 }
 
 /// Returns the limits that are looser in `theirs` than in `own`. All numbers are ceilings: fewer
