@@ -35,7 +35,145 @@ pub enum WireFormat {
     BedrockInvoke,
 }
 
+/// What is known of a format apart from its functions, which the codec's folders have.
+struct Facts {
+    /// Name of the format.
+    name: &'static str,
+    /// Name of the provider that defined it, in the list of dialects.
+    provider: &'static str,
+    /// Id of that provider in the catalogue, if it has prices.
+    catalogue: Option<&'static str>,
+    /// The end of the names of other servers' dialects of this format, after the server's name.
+    dialect_suffix: Option<&'static str>,
+    /// The version at the beginning of a path. `None`: base URLs have it by convention.
+    version: Option<&'static str>,
+    /// Framing of its streams, apart from binary frames.
+    framing: Framing,
+    /// `true` if its streams are binary frames.
+    in_frames: bool,
+    /// The format of messages that new requests have: another one inside an envelope.
+    content: WireFormat,
+    /// `true` if a stream begins with an output count that its end replaces.
+    has_preliminary_output: bool,
+    /// The format to send requests in, if this one can only be decoded.
+    read_only: Option<WireFormat>,
+}
+
 impl WireFormat {
+    const fn facts(self) -> Facts {
+        match self {
+            WireFormat::OpenAiChat => Facts {
+                name: "openai-chat",
+                provider: "openai",
+                catalogue: Some("openai"),
+                dialect_suffix: Some("openai"),
+                version: None,
+                framing: Framing::Events,
+                in_frames: false,
+                content: WireFormat::OpenAiChat,
+                has_preliminary_output: false,
+                read_only: None,
+            },
+            WireFormat::OpenAiResponses => Facts {
+                name: "openai-responses",
+                provider: "openai",
+                catalogue: Some("openai"),
+                dialect_suffix: Some("responses"),
+                version: None,
+                framing: Framing::Events,
+                in_frames: false,
+                content: WireFormat::OpenAiResponses,
+                has_preliminary_output: false,
+                read_only: None,
+            },
+            WireFormat::Anthropic => Facts {
+                name: "anthropic-messages",
+                provider: "anthropic",
+                catalogue: Some("anthropic"),
+                dialect_suffix: None,
+                version: Some("/v1"),
+                framing: Framing::Events,
+                in_frames: false,
+                content: WireFormat::Anthropic,
+                has_preliminary_output: true,
+                read_only: None,
+            },
+            WireFormat::Gemini => Facts {
+                name: "gemini",
+                provider: "gemini",
+                catalogue: Some("google"),
+                dialect_suffix: None,
+                version: Some("/v1beta"),
+                framing: Framing::Array,
+                in_frames: false,
+                content: WireFormat::Gemini,
+                has_preliminary_output: false,
+                read_only: None,
+            },
+            WireFormat::CohereV2 => Facts {
+                name: "cohere-v2",
+                provider: "cohere",
+                catalogue: Some("cohere"),
+                dialect_suffix: None,
+                version: Some("/v2"),
+                framing: Framing::Events,
+                in_frames: false,
+                content: WireFormat::CohereV2,
+                has_preliminary_output: false,
+                read_only: None,
+            },
+            WireFormat::CohereV1 => Facts {
+                name: "cohere-v1",
+                provider: "cohere",
+                catalogue: Some("cohere"),
+                dialect_suffix: None,
+                version: Some("/v1"),
+                framing: Framing::Objects,
+                in_frames: false,
+                content: WireFormat::CohereV1,
+                has_preliminary_output: false,
+                read_only: Some(WireFormat::CohereV2),
+            },
+            WireFormat::Ollama => Facts {
+                name: "ollama",
+                provider: "ollama",
+                catalogue: None,
+                dialect_suffix: None,
+                version: Some(""),
+                framing: Framing::Objects,
+                in_frames: false,
+                content: WireFormat::Ollama,
+                has_preliminary_output: false,
+                read_only: None,
+            },
+            WireFormat::BedrockConverse => Facts {
+                name: "bedrock-converse",
+                provider: "bedrock",
+                catalogue: Some("bedrock"),
+                dialect_suffix: None,
+                version: Some(""),
+                framing: Framing::Objects,
+                in_frames: true,
+                content: WireFormat::BedrockConverse,
+                has_preliminary_output: false,
+                read_only: None,
+            },
+            WireFormat::BedrockInvoke => Facts {
+                name: "bedrock-invoke",
+                provider: "bedrock",
+                catalogue: Some("bedrock"),
+                dialect_suffix: None,
+                version: Some(""),
+                // If a client library has unpacked the frames.
+                framing: Framing::Events,
+                in_frames: true,
+                content: WireFormat::Anthropic,
+                has_preliminary_output: true,
+                read_only: None,
+            },
+        }
+    }
+
     /// Every supported format.
     pub const ALL: &[WireFormat] = &[
         WireFormat::OpenAiChat,
@@ -58,38 +196,40 @@ impl WireFormat {
     /// Name of the provider that defined this format. A server that is only known to be compatible
     /// is called in the same way as this provider.
     pub const fn provider(self) -> &'static str {
-        match self {
-            WireFormat::OpenAiChat | WireFormat::OpenAiResponses => "openai",
-            WireFormat::Anthropic => "anthropic",
-            WireFormat::Gemini => "gemini",
-            WireFormat::BedrockConverse | WireFormat::BedrockInvoke => "bedrock",
-            WireFormat::CohereV2 | WireFormat::CohereV1 => "cohere",
-            WireFormat::Ollama => "ollama",
-        }
+        self.facts().provider
     }
 
     /// Returns the format to send requests in if this one can only be decoded, so that old
     /// recordings stay readable although no new request is made in it.
     pub const fn read_only(self) -> Option<WireFormat> {
-        match self {
-            WireFormat::CohereV1 => Some(WireFormat::CohereV2),
-            _ => None,
-        }
+        self.facts().read_only
     }
 
     /// Name of the format, as [`endstop_core::Part::Opaque`] carries it.
     pub const fn as_str(self) -> &'static str {
-        match self {
-            WireFormat::OpenAiChat => "openai-chat",
-            WireFormat::Anthropic => "anthropic-messages",
-            WireFormat::Gemini => "gemini",
-            WireFormat::OpenAiResponses => "openai-responses",
-            WireFormat::BedrockConverse => "bedrock-converse",
-            WireFormat::BedrockInvoke => "bedrock-invoke",
-            WireFormat::CohereV2 => "cohere-v2",
-            WireFormat::CohereV1 => "cohere-v1",
-            WireFormat::Ollama => "ollama",
-        }
+        self.facts().name
+    }
+
+    /// Returns the format of the messages in requests of this one: Anthropic's inside Bedrock's InvokeModel.
+    pub const fn content(self) -> WireFormat {
+        self.facts().content
+    }
+
+    /// `true` if a stream of this format begins with a preliminary output count, which its end replaces. The count of
+    /// a cut stream must not be charged.
+    pub const fn has_preliminary_output(self) -> bool {
+        self.facts().has_preliminary_output
+    }
+
+    /// Id of the format's own provider in the catalogue of prices, if it has prices.
+    pub const fn catalogue(self) -> Option<&'static str> {
+        self.facts().catalogue
+    }
+
+    /// The version at the beginning of a path, for example `/v1`; empty if paths have none. `None` if base URLs of
+    /// this format have it by convention.
+    pub const fn version(self) -> Option<&'static str> {
+        self.facts().version
     }
 
     /// Returns the dialect of the format's own provider.
@@ -102,23 +242,13 @@ impl WireFormat {
     /// Framing of this format's streams. Server-sent events are accepted in addition for every
     /// format, and binary frames are covered by [`WireFormat::in_frames`].
     pub(crate) const fn framing(self) -> Framing {
-        match self {
-            WireFormat::Gemini => Framing::Array,
-            WireFormat::BedrockConverse | WireFormat::CohereV1 | WireFormat::Ollama => Framing::Objects,
-            WireFormat::OpenAiChat
-            | WireFormat::Anthropic
-            | WireFormat::OpenAiResponses
-            // Bedrock streams are binary frames, which are recognised by their first byte. This
-            // value applies if a client library has unpacked them.
-            | WireFormat::BedrockInvoke
-            | WireFormat::CohereV2 => Framing::Events,
-        }
+        self.facts().framing
     }
 
     /// `true` if streams of this format are binary frames ([`crate::stream::eventstream`]). A client
     /// library may already have unpacked them, so other framing is accepted too.
     pub const fn in_frames(self) -> bool {
-        matches!(self, WireFormat::BedrockConverse | WireFormat::BedrockInvoke)
+        self.facts().in_frames
     }
 }
 
@@ -351,6 +481,14 @@ impl std::error::Error for UnknownApi {}
 pub fn dialect(name: &str) -> Result<&'static Dialect, UnknownApi> {
     let name = original(name);
     DIALECTS.iter().find(|d| d.name == name).ok_or_else(|| UnknownApi(name.to_owned()))
+}
+
+/// Returns the dialect of a format that the provider with this id in the catalogue speaks, if it has one of its own.
+pub fn dialect_of(provider: &str, family: WireFormat) -> Option<&'static Dialect> {
+    let suffix = family.facts().dialect_suffix?;
+    let names = [provider.to_owned(), format!("{provider}-{suffix}")];
+    let mut known = names.iter().filter_map(|name| dialect(name).ok());
+    known.find(|known| known.family == family)
 }
 
 /// Servers recognised by their host: the domain, and the dialect's name.

@@ -45,6 +45,18 @@ pub enum Delivery {
     Frames,
 }
 
+impl Delivery {
+    /// The content type of such an answer.
+    pub const fn content_type(self) -> &'static str {
+        match self {
+            Delivery::Whole | Delivery::Array => "application/json",
+            Delivery::Events => "text/event-stream; charset=utf-8",
+            Delivery::Lines => "application/x-ndjson",
+            Delivery::Frames => "application/vnd.amazon.eventstream",
+        }
+    }
+}
+
 /// The kind of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -35,26 +35,20 @@
 pub mod answer;
 mod body_keys;
 mod bounded_map;
-mod cap;
 mod digest;
-mod owner;
-mod read;
+mod request;
 mod route;
 mod run_name;
 mod signs;
-mod steady;
+mod strict;
 mod threads;
 
 pub use body_keys::{each_in_body, form_boundary, form_values};
-pub use cap::{CapError, cap_output};
-pub use digest::{Fingerprint, Salt};
-pub use owner::owner;
-pub(crate) use read::Fields;
-pub use read::{Request, Structured, Unreadable};
-pub use route::{Call, Delivery, Metered, Route, RouteError, route};
+pub use digest::{Fingerprint, Salt, steady};
+pub use request::{CapError, Request, Structured, Unreadable, cap_output};
+pub use route::{Call, Delivery, Metered, Route, RouteError, owner, route};
 pub use run_name::{ClientId, InvalidRunName, RunName};
 pub use signs::{CLIENTS, Client, ClientFacts, Sign, Signs};
-pub use steady::steady;
 pub use threads::{
     Attempt, History, Kind, Placed, RunKey, RunSource, Seat, ThreadId, Threads, ToolAnswer,
 };

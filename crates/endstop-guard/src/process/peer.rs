@@ -16,10 +16,10 @@ const TRIES: usize = 4;
 /// The reason why a connection does not count as one of this user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PeerError {
-    /// It belongs to another user.
+    /// The connection belongs to another user.
     #[error("another user of this machine has opened this connection")]
     OtherUser,
-    /// It is not in the list: the other end was closed, or is not on this machine.
+    /// The list does not have it: the other end was closed, or is not on this machine.
     #[error("the user of this connection is not visible, as for a program in a container")]
     Unknown,
 }

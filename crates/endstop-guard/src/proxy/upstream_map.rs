@@ -152,19 +152,13 @@ impl UpstreamMap {
         let (version, rest) = split_version(path);
         let base = upstream.prefix.as_str();
         let base_has_version = base.rsplit('/').next().is_some_and(is_version);
-        let openai = matches!(format, Some(WireFormat::OpenAiChat | WireFormat::OpenAiResponses));
-        if base_has_version || openai {
+        let is_complete = format.is_some_and(|format| format.version().is_none());
+        if base_has_version || is_complete {
             return upstream.url(base, rest, query);
         }
-        let default = match format {
-            // Claude Code has paths of its own, which have no version.
-            _ if rest.starts_with("/api/") => "",
-            Some(WireFormat::Anthropic | WireFormat::CohereV1) => "/v1",
-            Some(WireFormat::Gemini) => "/v1beta",
-            Some(WireFormat::CohereV2) => "/v2",
-            _ => "",
-        };
-        let version = if version.is_empty() { default } else { version };
+        // Claude Code has paths of its own, which have no version.
+        let default = format.filter(|_| !rest.starts_with("/api/")).and_then(WireFormat::version);
+        let version = if version.is_empty() { default.unwrap_or_default() } else { version };
         upstream.url(&format!("{base}{version}"), rest, query)
     }
 }

@@ -111,7 +111,7 @@ impl Reading {
     fn new(shared: Arc<Shared>, ticket: Ticket, facts: Arc<CallFacts>) -> Reading {
         let tail = shared.may_cut_text().then(|| {
             let stamp = Stamp { id: "endstop", unix_seconds: shared.unix_seconds() };
-            Box::new(Tail::new(&facts.reply, stamp))
+            Box::new(facts.reply.tail(stamp))
         });
         let asked_at = shared.now();
         Reading {

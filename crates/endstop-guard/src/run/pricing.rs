@@ -2,7 +2,7 @@
 
 use endstop_wire::catalog::prices::{self, ModelInfo};
 use endstop_wire::catalog::providers::{PROVIDERS, ProviderInfo};
-use endstop_wire::dialect::{Dialect, WireFormat, dialect, dialect_at};
+use endstop_wire::dialect::{self, Dialect, WireFormat, dialect_at};
 use std::sync::LazyLock;
 
 /// Looks up the price of a model.
@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 /// price is that of the format's own provider.
 pub(super) fn price_of(format: WireFormat, host: Option<&str>, model: &str) -> Option<ModelInfo> {
     let by_host = host.and_then(provider_at).map(|provider| provider.id);
-    let provider = by_host.or_else(|| own_provider(format))?;
+    let provider = by_host.or_else(|| format.catalogue())?;
     prices::lookup(provider, model)
 }
 
@@ -33,13 +33,7 @@ pub(super) fn dialect_of(format: WireFormat, host: Option<&str>) -> &'static Dia
     let at_host = host.and_then(|host| {
         dialect_at(host, format).or_else(|| {
             let id = provider_at(host)?.id;
-            let names = match format {
-                WireFormat::OpenAiChat => [id.to_owned(), format!("{id}-openai")],
-                WireFormat::OpenAiResponses => [id.to_owned(), format!("{id}-responses")],
-                _ => return None,
-            };
-            let mut known = names.iter().filter_map(|name| dialect(name).ok());
-            known.find(|known| known.family == format)
+            dialect::dialect_of(id, format)
         })
     });
     at_host.unwrap_or_else(|| format.dialect())
@@ -80,17 +74,6 @@ static HOSTS: LazyLock<Vec<Host>> = LazyLock::new(|| PROVIDERS.iter().map(Host::
 fn provider_at(host: &str) -> Option<&'static ProviderInfo> {
     let host = host.to_ascii_lowercase();
     HOSTS.iter().find(|known| known.is(&host)).map(|known| known.provider)
-}
-
-fn own_provider(format: WireFormat) -> Option<&'static str> {
-    Some(match format {
-        WireFormat::OpenAiChat | WireFormat::OpenAiResponses => "openai",
-        WireFormat::Anthropic => "anthropic",
-        WireFormat::Gemini => "google",
-        WireFormat::BedrockInvoke | WireFormat::BedrockConverse => "bedrock",
-        WireFormat::CohereV1 | WireFormat::CohereV2 => "cohere",
-        _ => return None,
-    })
 }
 
 #[cfg(test)]

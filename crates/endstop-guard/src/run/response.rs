@@ -6,7 +6,7 @@ use super::pricing::price_of;
 use crate::exchange::Structured;
 use crate::proxy::ResponseHead;
 use endstop_core::{ErrorClass, ModelError, ModelTurn, Part, SignalReason};
-use endstop_wire::{Decoded, Eof, Headers, StreamDecoder, WireFormat};
+use endstop_wire::{Decoded, Eof, Headers, StreamDecoder};
 
 /// Creates the decoder of a response.
 pub(super) fn decoder_of(facts: &CallFacts, head: &ResponseHead) -> StreamDecoder {
@@ -61,8 +61,7 @@ pub(super) fn decoded(mut decoded: Option<Decoded>, facts: &CallFacts) -> Respon
         (Some(error), mut turn) => {
             // These formats count the output twice, first with a preliminary value. A cut stream has
             // only that one, and it must not be charged.
-            let early =
-                matches!(facts.dialect.family, WireFormat::Anthropic | WireFormat::BedrockInvoke);
+            let early = facts.dialect.family.has_preliminary_output();
             let raw = &signal.provider_specific;
             let ended = raw.original_field == "stop_reason" && !raw.original_value.is_empty();
             if let Some(turn) = turn.as_mut().filter(|_| early && !ended) {

@@ -14,7 +14,6 @@
 //! ```
 
 pub mod cache_rules;
-mod formats;
 mod model;
 mod reply;
 mod request;

@@ -6,8 +6,8 @@ use crate::provider::{
     CallEvent, CallSpec, CallStream, ModelSession, ParamError, Provider, Response, SessionSpec,
 };
 use endstop_core::{
-    ErrorClass, ImageTokens, Message, ModelError, Part, Price, TerminationSignal, ToolCall,
-    TurnDelta, is_blank,
+    ErrorClass, ImageTokens, Message, ModelError, Part, Price, TerminationSignal, TurnDelta,
+    is_blank,
 };
 use futures_core::Stream;
 use std::collections::VecDeque;
@@ -218,21 +218,17 @@ impl Play {
             if !turn.text.is_empty() {
                 parts.push(Part::Text { text: turn.text.clone() });
             }
-            for (index, (id, name, arguments)) in turn.calls.iter().enumerate() {
+            for (index, call) in turn.calls.iter().enumerate() {
                 if details {
-                    let (index, id) = (index as u32, id.clone());
-                    let started = CallEvent::ToolCallStarted { index, id, name: name.clone() };
-                    let json = arguments.clone();
+                    let (index, id) = (index as u32, call.id.clone());
+                    let started = CallEvent::ToolCallStarted { index, id, name: call.name.clone() };
+                    let json = call.arguments.clone();
                     events.extend([started, CallEvent::ToolArguments { index, json }]);
                 } else {
-                    let chars = arguments.chars().count() as u64;
+                    let chars = call.arguments.chars().count() as u64;
                     events.push_back(CallEvent::Delta(TurnDelta::ToolArguments(chars)));
                 }
-                parts.push(Part::ToolCall(ToolCall {
-                    id: id.clone(),
-                    name: name.clone(),
-                    arguments: arguments.clone(),
-                }));
+                parts.push(Part::ToolCall(call.clone()));
             }
             let signal = signal(turn);
             events.push_back(CallEvent::Ended(Box::new(Response {

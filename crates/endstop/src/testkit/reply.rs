@@ -1,5 +1,10 @@
 //! A reply of the scripted server: chunks of bytes with pauses, and the faults between them.
 
+use super::{Request, Turn};
+use endstop_wire::WireFormat;
+use endstop_wire::codec::request::Fields;
+use endstop_wire::codec::request_reader;
+use endstop_wire::route::{Call, Delivery, recognise};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -42,26 +47,45 @@ impl Reply {
         }
     }
 
+    /// Creates the reply for a scripted turn, in the format that the request asks for, streamed or
+    /// not.
+    pub fn turn(request: &Request, turn: &Turn) -> Reply {
+        let reply = match &turn.error {
+            Some((status, body)) => {
+                // Proxies send their error pages as HTML, and clients must not read those as JSON.
+                let page = body.trim_start().starts_with('<');
+                let kind = if page { "text/html; charset=utf-8" } else { "application/json" };
+                Reply::new(*status, kind, body.clone())
+            }
+            None => Reply::written(request, turn),
+        };
+        let headers = turn.headers.iter();
+        headers.fold(reply, |reply, (name, value)| reply.header(name, value)).after(turn.delay)
+    }
+
+    /// Creates the reply for a turn. The path selects the format, because the bodies of two formats can be alike.
+    fn written(request: &Request, turn: &Turn) -> Reply {
+        let asked = match recognise("POST", &request.path).call {
+            Call::Model { format, delivery } => Some((format, delivery)),
+            // Most providers serve OpenAI's chat format under their own path.
+            _ => None,
+        };
+        // No request is made in a format that is only read.
+        let sent = asked.filter(|(format, _)| format.read_only().is_none());
+        let (format, delivery) = sent.unwrap_or((WireFormat::OpenAiChat, None));
+        let delivery = delivery.unwrap_or_else(|| {
+            let text = std::str::from_utf8(&request.bytes).unwrap_or_default();
+            let fields = Fields::of(text).unwrap_or_default();
+            let reader = request_reader(format, &fields);
+            reader.map_or(Delivery::Whole, |reader| reader.delivery(&reader.head(&fields)))
+        });
+        let chunks = turn.written(format, delivery).unwrap_or_default();
+        Reply::pieces(delivery.content_type(), chunks, turn.pace)
+    }
+
     /// Creates a reply with status 200 and a JSON body.
     pub fn json(body: &Value) -> Reply {
         Reply::new(200, "application/json", body.to_string())
-    }
-
-    /// Creates a reply of server-sent events.
-    pub(super) fn events(events: &[String], pace: Duration) -> Reply {
-        let events = events.iter().map(|event| event.clone().into_bytes());
-        Reply::pieces("text/event-stream", events, pace)
-    }
-
-    /// Creates a reply of JSON objects, one per line.
-    pub(super) fn lines(lines: &[String], pace: Duration) -> Reply {
-        let lines = lines.iter().map(|line| line.clone().into_bytes());
-        Reply::pieces("application/x-ndjson", lines, pace)
-    }
-
-    /// Creates a reply of Amazon's binary frames.
-    pub(super) fn frames(frames: Vec<Vec<u8>>, pace: Duration) -> Reply {
-        Reply::pieces("application/vnd.amazon.eventstream", frames, pace)
     }
 
     fn pieces(kind: &str, pieces: impl IntoIterator<Item = Vec<u8>>, pace: Duration) -> Reply {

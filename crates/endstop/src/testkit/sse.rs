@@ -9,8 +9,16 @@
 //! # let _ = reply;
 //! ```
 
-use super::{Turn, formats};
+use super::Turn;
+use endstop_wire::WireFormat;
+use endstop_wire::route::Delivery;
 use serde_json::Value;
+
+/// Returns the events of a turn in a format whose streams are server-sent events.
+fn events(format: WireFormat, turn: &Turn) -> Vec<String> {
+    let events = turn.written(format, Delivery::Events).unwrap_or_default();
+    events.into_iter().map(|event| String::from_utf8_lossy(&event).into_owned()).collect()
+}
 
 /// Returns an event without a name.
 pub fn data(data: &Value) -> String {
@@ -24,27 +32,27 @@ pub fn event(name: &str, data: &Value) -> String {
 
 /// Returns the events of a turn in the format of OpenAI's chat completions.
 pub fn openai(turn: &Turn) -> Vec<String> {
-    formats::openai_chat::events(turn)
+    events(WireFormat::OpenAiChat, turn)
 }
 
 /// Returns the events of a turn in the format of OpenAI's Responses.
 pub fn openai_responses(turn: &Turn) -> Vec<String> {
-    formats::openai_responses::events(turn)
+    events(WireFormat::OpenAiResponses, turn)
 }
 
 /// Returns the events of a turn in the format of Anthropic's messages.
 pub fn anthropic(turn: &Turn) -> Vec<String> {
-    formats::anthropic::events(turn)
+    events(WireFormat::Anthropic, turn)
 }
 
 /// Returns the events of a turn in the format of Google's `generateContent`.
 pub fn gemini(turn: &Turn) -> Vec<String> {
-    formats::gemini::events(turn)
+    events(WireFormat::Gemini, turn)
 }
 
 /// Returns the events of a turn in the format of Cohere's `/v2/chat`.
 pub fn cohere(turn: &Turn) -> Vec<String> {
-    formats::cohere_v2::events(turn)
+    events(WireFormat::CohereV2, turn)
 }
 
 /// Returns a complete stream in OpenAI's chat format with these chunks of text.

@@ -1,6 +1,10 @@
 //! A turn of a script: its text, reasoning, calls, finish value, token usage and timing.
 
-use endstop_core::Usage;
+use endstop_core::{ToolCall, Usage};
+use endstop_wire::WireFormat;
+use endstop_wire::codec::response::Response;
+use endstop_wire::codec::write;
+use endstop_wire::route::Delivery;
 use serde_json::Value;
 use std::time::Duration;
 
@@ -11,7 +15,7 @@ pub struct Turn {
     pub(crate) text: String,
     pub(crate) pieces: Vec<String>,
     pub(crate) reasoning: String,
-    pub(crate) calls: Vec<(String, String, String)>,
+    pub(crate) calls: Vec<ToolCall>,
     pub(crate) finish: Option<String>,
     pub(crate) usage: Option<(u64, u64)>,
     pub(crate) cached: Option<(u64, u64)>,
@@ -48,18 +52,15 @@ impl Turn {
 
     /// Adds a tool call.
     #[must_use]
-    pub fn and_call(mut self, name: impl Into<String>, arguments: &Value) -> Turn {
-        // The formats find the arguments of a call by the number at the end of its id.
-        let id = format!("call_{}", self.calls.len() + 1);
-        self.calls.push((id, name.into(), arguments.to_string()));
-        self
+    pub fn and_call(self, name: impl Into<String>, arguments: &Value) -> Turn {
+        self.and_raw_call(name, arguments.to_string())
     }
 
     /// Adds a tool call with arguments that need not be valid JSON, for example truncated ones.
     #[must_use]
     pub fn and_raw_call(mut self, name: impl Into<String>, arguments: impl Into<String>) -> Turn {
         let id = format!("call_{}", self.calls.len() + 1);
-        self.calls.push((id, name.into(), arguments.into()));
+        self.calls.push(ToolCall { id, name: name.into(), arguments: arguments.into() });
         self
     }
 
@@ -124,11 +125,7 @@ impl Turn {
     pub(crate) fn used(&self) -> Usage {
         let said = self.text.len()
             + self.reasoning.len()
-            + self
-                .calls
-                .iter()
-                .map(|(_, name, arguments)| name.len() + arguments.len())
-                .sum::<usize>();
+            + self.calls.iter().map(|call| call.name.len() + call.arguments.len()).sum::<usize>();
         let (input, output) = self.usage.unwrap_or((50, said.div_ceil(4) as u64));
         Usage {
             input_tokens: Some(input),
@@ -137,6 +134,21 @@ impl Turn {
             cache_write_tokens: self.cached.map(|(_, written)| written),
             ..Usage::default()
         }
+    }
+
+    /// Returns the chunks of a response body with this turn, or `None` if the format is only read.
+    pub(crate) fn written(&self, format: WireFormat, delivery: Delivery) -> Option<Vec<Vec<u8>>> {
+        let response = Response {
+            id: "script",
+            model: "script",
+            reasoning: &self.reasoning,
+            text: &self.words(),
+            calls: &self.calls,
+            finish: self.finish.as_deref(),
+            usage: self.used(),
+            ..Response::default()
+        };
+        write(format, delivery, &response)
     }
 
     /// Returns the text in the chunks that a stream has.

@@ -109,7 +109,7 @@ async fn turn_uses_the_requested_format() {
     let text = body(&until(&mut stream, END).await);
     let told = events(&text);
     let numbers: Vec<_> = told.iter().filter_map(|e| e["sequence_number"].as_u64()).collect();
-    assert_eq!(numbers, (0..told.len() as u64).collect::<Vec<_>>());
+    assert_eq!(numbers, (1..=told.len() as u64).collect::<Vec<_>>());
     let said = |kind: &str| -> String {
         let of_kind = told.iter().filter(|event| event["type"] == kind);
         of_kind.filter_map(|event| event["delta"].as_str()).collect()

@@ -4,15 +4,11 @@
 //! |---|---|
 //! | `table` | [`Threads`]: places requests, and learns from responses |
 //! | `links` | ids of calls and responses, and prompts of sub-agents, with their threads |
-//! | `state` | one thread: its last request, its open calls |
-//! | `marks` | hashes of a request, to compare it with the one before |
+//! | `state` | one thread: its last request, its open calls; hashes of a request, to compare it with the one before |
 //! | `opening` | the beginning of a history, and requests for a summary |
-//! | `explicit` | threads that a client names itself |
-//! | `seat` · `placed` | the run and the thread of a call; the result of placing a request |
+//! | `seat` · `placed` | the run and the thread of a call, which its client may name; the result of placing a request |
 
-mod explicit;
 mod links;
-mod marks;
 mod opening;
 mod placed;
 mod seat;

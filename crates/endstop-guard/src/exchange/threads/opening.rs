@@ -1,10 +1,10 @@
 //! Facts that a history itself reveals: its beginning, which names a thread without ids, and a request to
 //! summarise it.
 
-use super::marks::Marks;
+use super::state::Marked;
 use crate::exchange::bounded_map::BoundedMap;
 use crate::exchange::digest::{Fingerprint, Mixer, Salt};
-use crate::exchange::read::Request;
+use crate::exchange::request::Request;
 use endstop_core::{Message, Part, Role};
 
 /// The most messages that are searched for the end of the beginning.
@@ -58,25 +58,19 @@ impl Openings {
     }
 
     /// Returns the opening of a request within a scope.
-    pub(super) fn of(
-        &mut self,
-        request: &Request<'_>,
-        marks: &Marks,
-        salt: &Salt,
-        scope: Fingerprint,
-    ) -> Opening {
-        let key = marks.messages.first().map(|first| (scope, *first));
+    pub(super) fn of(&mut self, marked: &Marked<'_>, salt: &Salt, scope: Fingerprint) -> Opening {
+        let key = marked.messages.first().map(|first| (scope, *first));
         if let Some(known) = key.as_ref().and_then(|key| self.0.get(key)) {
             let length = known.messages.len();
             // The same messages, and the message after them is not another one of the user.
-            if marks.messages.get(..length).is_some_and(|first| first == known.messages)
-                && let Some(is_all) = ends_at(request, length)
+            if marked.messages.get(..length).is_some_and(|first| first == known.messages)
+                && let Some(is_all) = ends_at(marked.request, length)
             {
                 return Opening { is_all, ..known.opening.clone() };
             }
         }
-        let (opening, length) = Opening::read(request, salt, scope);
-        let messages = marks.messages.get(..length).unwrap_or_default().to_vec();
+        let (opening, length) = Opening::read(marked.request, salt, scope);
+        let messages = marked.messages.get(..length).unwrap_or_default().to_vec();
         let is_short = !messages.is_empty() && opening.texts.len() <= MOST_TEXTS;
         if let Some(key) = key.filter(|_| is_short) {
             self.0.put(key, Known { messages, opening: opening.clone() });

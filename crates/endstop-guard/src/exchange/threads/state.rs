@@ -1,8 +1,9 @@
-//! The state of one thread.
+//! The state of one thread, and the fingerprints of a request that are compared with its last one.
 
 use super::placed::{Attempt, History, ToolAnswer};
 use super::seat::ThreadId;
-use crate::exchange::digest::Fingerprint;
+use crate::exchange::digest::{Fingerprint, Mixer, Salt};
+use crate::exchange::request::Request;
 use endstop_core::{Message, Part, Role, ToolCall, ToolResult};
 
 /// The most open calls that a thread remembers. Models ask for a few at once.
@@ -212,4 +213,36 @@ pub(super) fn input_of(message: &Message, grown: bool, answered: &[String]) -> O
     };
     let parts: Vec<Part> = message.parts.iter().filter(is_new).cloned().collect();
     (!parts.is_empty()).then(|| Message::new(message.id, message.role, parts))
+}
+
+/// A request with its marks: fingerprints of each message and of the whole body, from one pass over its bytes.
+pub(super) struct Marked<'a> {
+    pub(super) request: &'a Request<'a>,
+    pub(super) messages: Vec<Fingerprint>,
+    pub(super) body: Fingerprint,
+}
+
+impl<'a> Marked<'a> {
+    /// Reads the bytes of a request.
+    pub(super) fn of(request: &'a Request<'a>, salt: &Salt) -> Marked<'a> {
+        let body = request.body().as_bytes();
+        let mut messages = Vec::with_capacity(request.message_count());
+        let mut whole = Mixer::new(salt, "body");
+        let mut from = 0;
+        for span in request.message_spans() {
+            // The same bytes at another place are the same message.
+            let mark = Mixer::new(salt, "raw message").add(&body[span.clone()]).done();
+            whole = whole.add(&body[from..span.start]).add(mark.as_bytes());
+            from = span.end;
+            messages.push(mark);
+        }
+        Marked { request, messages, body: whole.add(&body[from..]).done() }
+    }
+
+    /// Returns the mark of the first messages together, up to the one at this position.
+    pub(super) fn up_to(&self, last: usize, salt: &Salt) -> Option<Fingerprint> {
+        let first = self.messages.get(..=last)?;
+        let start = Mixer::new(salt, "first messages");
+        Some(first.iter().fold(start, |mark, one| mark.add(one.as_bytes())).done())
+    }
 }

@@ -1,22 +1,19 @@
 //! Places requests in runs, threads and turns, and learns from responses.
 
-use super::explicit::named;
 use super::links::{Links, RESPONSES};
-use super::marks::Marks;
 use super::opening::{
     Opening, Openings, asks_for_summary, first_of_user, message_print, newest_results, scoped,
 };
 use super::placed::{Attempt, History, Kind, Placed};
-use super::seat::{RunKey, RunSource, Seat, ThreadId};
-use super::state::{First, Last, Sent, ThreadState, input_of};
+use super::seat::{RunKey, RunSource, Seat, ThreadId, named};
+use super::state::{First, Last, Marked, Sent, ThreadState, input_of};
 use crate::exchange::bounded_map::BoundedMap;
 use crate::exchange::digest::{Fingerprint, Mixer, Salt};
-use crate::exchange::read::Request;
+use crate::exchange::request::Request;
 use crate::exchange::route::Route;
 use crate::exchange::run_name::{ClientId, InvalidRunName};
 use crate::exchange::signs::{ClientFacts, Signs};
 use endstop_core::ModelTurn;
-use endstop_wire::WireFormat;
 
 /// The most threads, sessions and keys.
 const MOST: usize = 10_000;
@@ -119,13 +116,9 @@ impl Threads {
         } else {
             Kind::Main
         };
-        let marks = Marks::of(request, &self.salt);
-        let found = self.find(facts, known, &signs, (request, &marks), kind);
-        Ok(if kind.is_turn() {
-            self.place_turn(found, request, &marks)
-        } else {
-            other(found, kind)
-        })
+        let marked = Marked::of(request, &self.salt);
+        let found = self.find(facts, known, &signs, &marked, kind);
+        Ok(if kind.is_turn() { self.place_turn(found, &marked) } else { other(found, kind) })
     }
 
     /// `true` if a request continues a turn by its id, so that it is one itself: its tools are those that the
@@ -264,9 +257,10 @@ impl Threads {
         facts: &ClientFacts,
         known: Option<RunKey>,
         signs: &Signs,
-        (request, marks): (&Request<'_>, &Marks),
+        marked: &Marked<'_>,
         kind: Kind,
     ) -> Found {
+        let request = marked.request;
         let scope = self.scope(known.as_ref(), facts.key);
         // The prompt of a continued response is larger than the body: the provider adds what it stored.
         let previous = request.previous_response.as_ref();
@@ -290,7 +284,7 @@ impl Threads {
         let (mut seat, texts) = if let Some(seat) = linked {
             (seat, Vec::new())
         } else {
-            let opening = self.openings.of(request, marks, &self.salt, scope);
+            let opening = self.openings.of(marked, &self.salt, scope);
             (self.by_opening(known, scope, &opening, request, kind), opening.texts)
         };
         let parent = match self.states.peek(&seat) {
@@ -371,7 +365,7 @@ impl Threads {
         Seat { run, thread: ThreadId::new("first", &name), scope }
     }
 
-    fn place_turn(&mut self, found: Found, request: &Request<'_>, marks: &Marks) -> Placed {
+    fn place_turn(&mut self, found: Found, marked: &Marked<'_>) -> Placed {
         let Found { seat, parent, sub, prompt_bytes, prompt_known } = found;
         // The full table drops a thread only for a new one.
         let mut dropped = None;
@@ -399,7 +393,7 @@ impl Threads {
         };
         // The thread was put into the table above.
         if let Some(state) = self.states.get(&placed.seat) {
-            compare(&self.salt, state, (request, marks), &mut placed);
+            compare(&self.salt, state, marked, &mut placed);
         }
         placed
     }
@@ -425,19 +419,20 @@ fn other(found: Found, kind: Kind) -> Placed {
 
 /// Returns the request as it is compared with the one before. A message with the same bytes as before
 /// is not parsed again.
-fn sent_of(salt: &Salt, state: &ThreadState, (request, marks): (&Request<'_>, &Marks)) -> Sent {
-    let known = state.first().filter(|known| marks.up_to(known.at, salt) == known.raw);
+fn sent_of(salt: &Salt, state: &ThreadState, marked: &Marked<'_>) -> Sent {
+    let request = marked.request;
+    let known = state.first().filter(|known| marked.up_to(known.at, salt) == known.raw);
     let first = known.or_else(|| {
         let (at, message) = first_of_user(request)?;
         let content = message_print(salt, message);
-        Some(First { at, raw: marks.up_to(at, salt), content })
+        Some(First { at, raw: marked.up_to(at, salt), content })
     });
     let last = request.last_message().map(|message| Last {
-        raw: marks.messages.last().copied(),
+        raw: marked.messages.last().copied(),
         content: message_print(salt, message),
     });
     Sent {
-        body: marks.body,
+        body: marked.body,
         count: request.message_count(),
         first,
         last,
@@ -447,23 +442,19 @@ fn sent_of(salt: &Salt, state: &ThreadState, (request, marks): (&Request<'_>, &M
 }
 
 /// Compares a request with the last one of its thread.
-fn compare(
-    salt: &Salt,
-    state: &mut ThreadState,
-    (request, marks): (&Request<'_>, &Marks),
-    placed: &mut Placed,
-) {
-    let sent = sent_of(salt, state, (request, marks));
+fn compare(salt: &Salt, state: &mut ThreadState, marked: &Marked<'_>, placed: &mut Placed) {
+    let request = marked.request;
+    let sent = sent_of(salt, state, marked);
     let count = sent.count;
     let is_last = |at: usize, last: Last| {
         let content = |message| message_print(salt, message) == last.content;
-        marks.messages.get(at).copied() == last.raw || request.message(at).is_some_and(content)
+        marked.messages.get(at).copied() == last.raw || request.message(at).is_some_and(content)
     };
     let (history, from) = state.change(sent, is_last);
     let grown = history == History::Grown;
     let new_from = if sent.chained { 0 } else { state.count() };
     // The clients of these formats invent the ids of calls, or have none.
-    let by_name = request.shape == WireFormat::Gemini || request.shape == WireFormat::Ollama;
+    let by_name = request.matches_results_by_name();
     let mut answered = Vec::new();
     for at in from..count {
         let Some(message) = request.message(at) else { continue };

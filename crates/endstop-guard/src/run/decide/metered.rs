@@ -4,7 +4,7 @@
 use super::passing::{Refusal, checked};
 use crate::exchange::answer::{Reply, bad_request};
 use crate::exchange::{
-    Attempt, ClientFacts, Fields, History, Kind, Metered, Placed, Route as Line, form_boundary,
+    Attempt, ClientFacts, History, Kind, Metered, Placed, Route as Line, form_boundary,
     form_values, owner,
 };
 use crate::proxy::{
@@ -23,6 +23,7 @@ use endstop_core::{
     Confidence, ErrorClass, GuestCall, ModelError, ModelTurn, Part, SignalReason,
     TerminationSignal, Usage,
 };
+use endstop_wire::codec::request::Fields;
 use endstop_wire::{Headers, RequestFacts, WireFormat};
 use serde_json::Value;
 use std::sync::Arc;

@@ -174,7 +174,7 @@ fn place_call(
             has_alternatives: request.choices > 1,
             ..RequestFacts::default()
         },
-        dialect: dialect_of(spoken(request), url.host()),
+        dialect: dialect_of(request.format, url.host()),
         host: url.host().map(str::to_owned),
         price: priced.price,
         catalogue: priced.info.take(),
@@ -438,15 +438,6 @@ fn place_of(placed: &Placed) -> Place {
     } else {
         // Only threads get a text, so the number does not matter.
         Place::Auxiliary(u64::MAX)
-    }
-}
-
-/// Returns the format of the response. InvokeModel has a framing of its own around the format of the
-/// model, which is that of the request's body.
-fn spoken(request: &Request<'_>) -> WireFormat {
-    match request.format {
-        WireFormat::BedrockInvoke => WireFormat::BedrockInvoke,
-        _ => request.shape,
     }
 }
 

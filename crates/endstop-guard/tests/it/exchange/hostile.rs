@@ -3,7 +3,7 @@
 use super::answers::{STAMP, reply_to};
 use super::client::salt;
 use endstop_core::ModelTurn;
-use endstop_guard::exchange::answer::{Ending, Reply, Tail, final_turn, refusal};
+use endstop_guard::exchange::answer::{Ending, Reply, final_turn, refusal};
 use endstop_guard::exchange::{
     Attempt, ClientFacts, Request, Threads, Unreadable, cap_output, route,
 };
@@ -179,7 +179,7 @@ proptest! {
         noise in prop::collection::vec(any::<u8>(), 0..64),
     ) {
         let body = r#"{"stream":true,"anthropic_version":"b"}"#;
-        let mut tail = Tail::new(&reply_to(target, "", body), STAMP);
+        let mut tail = reply_to(target, "", body).tail(STAMP);
         for event in &events {
             tail.push(format!("data: {event}\n\n").as_bytes());
         }

@@ -2,7 +2,7 @@
 
 use super::answers::{CALLS, STAMP, decoded, reply_to};
 use endstop_guard::exchange::Delivery;
-use endstop_guard::exchange::answer::{Ending, Tail, final_turn};
+use endstop_guard::exchange::answer::{Ending, final_turn};
 
 const NOTE: &str = " [cut \"here\"]";
 
@@ -13,14 +13,14 @@ fn text_cut_anywhere_ends_as_whole_answer() {
         let text = "One, two, three.";
         let stream = final_turn(&reply, text, STAMP).unwrap().body;
         let mut ends = 0;
-        let mut slow = Tail::new(&reply, STAMP);
+        let mut slow = reply.tail(STAMP);
         for at in 0..=stream.len() {
             if let Some(before) = at.checked_sub(1) {
                 slow.push(&stream[before..at]);
             }
             for note in ["", NOTE] {
                 // In one chunk, and byte by byte.
-                let mut tail = Tail::new(&reply, STAMP);
+                let mut tail = reply.tail(STAMP);
                 tail.push(&stream[..at]);
                 let ending = tail.end(note);
                 assert_eq!(slow.end(note), ending);
@@ -117,7 +117,7 @@ const WITH_CALL: &[(&str, &str, [&str; 3])] = &[
 #[test]
 fn tool_call_is_never_ended() {
     for (target, body, [text, call, end]) in WITH_CALL {
-        let mut tail = Tail::new(&reply_to(target, "", body), STAMP);
+        let mut tail = reply_to(target, "", body).tail(STAMP);
         assert_eq!(tail.end(""), Ending::Later, "{target}: nothing was sent");
         tail.push(text.as_bytes());
         assert!(matches!(tail.end(""), Ending::Now(_)), "{target}: text");
@@ -135,7 +135,7 @@ fn tool_call_is_never_ended() {
 fn reasoning_is_not_ended() {
     let thinking = "data: {\"type\":\"message_start\",\"message\":{}}\n\n\
         data: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"thinking\"}}\n\n";
-    let mut tail = Tail::new(&reply_to("/v1/messages", "", r#"{"stream":true}"#), STAMP);
+    let mut tail = reply_to("/v1/messages", "", r#"{"stream":true}"#).tail(STAMP);
     tail.push(thinking.as_bytes());
     assert_eq!(tail.end(NOTE), Ending::Later);
     tail.push(b"data: {\"type\":\"content_block_stop\",\"index\":0}\n\n");
@@ -144,11 +144,11 @@ fn reasoning_is_not_ended() {
 
 #[test]
 fn ended_stream_keeps_its_id_and_items() {
-    let mut tail = Tail::new(&reply_to("/v1/chat/completions", "", r#"{"stream":true}"#), STAMP);
+    let mut tail = reply_to("/v1/chat/completions", "", r#"{"stream":true}"#).tail(STAMP);
     tail.push(WITH_CALL[0].2[0].as_bytes());
     let Ending::Now(rest) = tail.end("") else { panic!("no end") };
     assert!(String::from_utf8(rest).unwrap().contains("\"id\":\"chatcmpl-9\""));
-    let mut tail = Tail::new(&reply_to("/v1/responses", "", r#"{"stream":true}"#), STAMP);
+    let mut tail = reply_to("/v1/responses", "", r#"{"stream":true}"#).tail(STAMP);
     let item = r#"{"type":"reasoning","id":"rs_1","encrypted_content":"x"}"#;
     let events = format!(
         "{}data: {{\"type\":\"response.output_item.done\",\"output_index\":0,\"item\":{item}}}\n\n",

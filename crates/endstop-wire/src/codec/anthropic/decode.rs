@@ -5,9 +5,10 @@ use super::wire::{
     ServerToolUse, Usage,
 };
 use crate::bounded::{made_id, noted};
-use crate::codec::common::{Common, DecodedTurn, NOT_JSON};
-use crate::codec::decoded::{Accumulate, Delta, DeltaSink, Parsed, RequestFacts};
-use crate::codec::text_frame::TextFrame;
+use crate::codec::response::text_frame::TextFrame;
+use crate::codec::response::turn::{Accumulate, DeltaSink, Parsed};
+use crate::codec::response::turn::{Common, DecodedTurn, NOT_JSON};
+use crate::codec::response::{Delta, RequestFacts};
 use crate::dialect::WireFormat;
 use crate::errors::ErrorBody;
 use crate::json::{self, lenient};

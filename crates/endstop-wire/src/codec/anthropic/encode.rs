@@ -6,9 +6,9 @@
 
 use super::call_ids::CallIds;
 use crate::caching::{Marks, has_marks};
-use crate::codec::body::{BlockHistory, Fields, instructions};
-use crate::codec::history_marks::unmarked;
-use crate::codec::request::RequestSpec;
+use crate::codec::request::body::{BlockHistory, Fields, instructions};
+use crate::codec::request::history_marks::unmarked;
+use crate::codec::request::{Encode, RequestSpec};
 use crate::dialect::WireFormat;
 use crate::json;
 use crate::media::MediaSupport;
@@ -61,19 +61,14 @@ impl Encoder {
         }
         Encoder { tail: options(fields, spec), ..Encoder::new(spec) }
     }
+}
 
-    /// Returns the bytes of the last body.
-    pub(crate) fn bytes(&mut self) -> &mut Vec<u8> {
+impl Encode for Encoder {
+    fn bytes(&mut self) -> &mut Vec<u8> {
         &mut self.history.kept.out
     }
 
-    /// Returns the body of the next call.
-    pub(crate) fn body(
-        &mut self,
-        messages: &[Message],
-        epoch: u64,
-        output_cap: Option<u64>,
-    ) -> &[u8] {
+    fn body(&mut self, messages: &[Message], epoch: u64, output_cap: Option<u64>) -> &[u8] {
         let from = self.history.resume(messages, epoch);
         if from == 0 {
             self.ids.clear();
@@ -114,7 +109,9 @@ impl Encoder {
         out.extend_from_slice(&self.tail);
         out
     }
+}
 
+impl Encoder {
     fn message(&mut self, m: &Message) {
         if m.role == Role::System && self.history.is_at_start() {
             return self.history.instruct(&m.plain_text());

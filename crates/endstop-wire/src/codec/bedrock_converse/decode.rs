@@ -5,8 +5,9 @@ use super::wire::{
     ServiceTier, Start, ToolUse, Usage,
 };
 use crate::bounded::{List, noted};
-use crate::codec::common::{Common, DecodedTurn, NOT_JSON};
-use crate::codec::decoded::{Accumulate, Delta, DeltaSink, Parsed, RequestFacts};
+use crate::codec::response::turn::{Accumulate, DeltaSink, Parsed};
+use crate::codec::response::turn::{Common, DecodedTurn, NOT_JSON};
+use crate::codec::response::{Delta, RequestFacts};
 use crate::dialect::WireFormat;
 use crate::errors::ErrorBody;
 use crate::json::{self, lenient};

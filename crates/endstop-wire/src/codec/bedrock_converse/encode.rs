@@ -8,9 +8,9 @@
 //! URL as text.
 
 use crate::caching::{Marks, has_marks};
-use crate::codec::body::{BlockHistory, Fields, Settings};
-use crate::codec::history_marks::unmarked;
-use crate::codec::request::RequestSpec;
+use crate::codec::request::body::{BlockHistory, Fields, Settings};
+use crate::codec::request::history_marks::unmarked;
+use crate::codec::request::{Encode, RequestSpec};
 use crate::dialect::WireFormat;
 use crate::json;
 use crate::media::MediaSupport;
@@ -51,19 +51,14 @@ impl Encoder {
             tail: tail(spec, &extra),
         }
     }
+}
 
-    /// Returns the bytes of the last body.
-    pub(crate) fn bytes(&mut self) -> &mut Vec<u8> {
+impl Encode for Encoder {
+    fn bytes(&mut self) -> &mut Vec<u8> {
         &mut self.history.kept.out
     }
 
-    /// Returns the body of the next call.
-    pub(crate) fn body(
-        &mut self,
-        messages: &[Message],
-        epoch: u64,
-        output_cap: Option<u64>,
-    ) -> &[u8] {
+    fn body(&mut self, messages: &[Message], epoch: u64, output_cap: Option<u64>) -> &[u8] {
         let from = self.history.resume(messages, epoch);
         for m in &messages[from..] {
             self.message(&self.media.lower(m));
@@ -88,7 +83,9 @@ impl Encoder {
         out.extend_from_slice(&self.tail);
         out
     }
+}
 
+impl Encoder {
     fn message(&mut self, m: &Message) {
         if m.role == Role::System && self.history.is_at_start() {
             let text = m.plain_text();

@@ -3,7 +3,9 @@
 //! | file | purpose |
 //! |---|---|
 //! | `encode` | encodes messages into a request, incrementally |
+//! | `read` | reads a request, as a server does |
 //! | `decode` | collects a body or a stream's messages into a turn |
+//! | `write` | writes a response, as a server does, and ends a stream that is cut |
 //! | `wire` | JSON shapes of responses |
 //!
 //! The URL names the model and asks for a stream. A stream consists of binary frames
@@ -18,7 +20,27 @@
 
 mod decode;
 mod encode;
+pub(super) mod read;
 mod wire;
+pub(super) mod write;
 
-pub(crate) use decode::Accumulator;
-pub(crate) use encode::Encoder;
+use crate::codec::format::{Format, ResponseWriter};
+use crate::codec::response::write::event_frame;
+pub(super) use decode::Accumulator;
+use encode::Encoder;
+
+/// The row of the format.
+pub(crate) const FORMAT: Format = Format {
+    encode: Some(|_, spec| Box::new(Encoder::new(spec))),
+    read: |_| Some(&read::READER),
+    decode: |_, _| Box::new(Accumulator::new()),
+    write: Some(&WRITER),
+    error: write::error,
+};
+
+static WRITER: ResponseWriter = ResponseWriter {
+    body: write::body,
+    events: write::events,
+    frame: event_frame,
+    watch: write::Following::start,
+};

@@ -4,9 +4,10 @@
 use super::text;
 use super::wire::{Chunk, Mark, Metrics};
 use crate::bounded::noted;
-use crate::codec::common::{Common, DecodeFailure, DecodedTurn};
-use crate::codec::decoded::{Accumulate, DeltaSink, Parsed, RequestFacts};
-use crate::codec::halves::Halves;
+use crate::codec::response::RequestFacts;
+use crate::codec::response::halves::Halves;
+use crate::codec::response::turn::{Accumulate, DeltaSink, Parsed};
+use crate::codec::response::turn::{Common, DecodeFailure, DecodedTurn};
 use crate::codec::{anthropic, bedrock_converse, openai_chat};
 use crate::dialect::OPENAI_CHAT;
 use crate::errors::ErrorBody;

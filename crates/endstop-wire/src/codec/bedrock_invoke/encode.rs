@@ -4,7 +4,7 @@
 //! stream, and the body carries the format version.
 
 use crate::codec::anthropic;
-use crate::codec::request::RequestSpec;
+use crate::codec::request::{Encode, RequestSpec};
 use endstop_core::Message;
 
 /// Version of Anthropic's format that Bedrock accepts.
@@ -19,19 +19,14 @@ impl Encoder {
     pub(crate) fn new(spec: &RequestSpec) -> Encoder {
         Encoder(anthropic::Encoder::addressed(spec, VERSION, false))
     }
+}
 
-    /// Returns the bytes of the last body.
-    pub(crate) fn bytes(&mut self) -> &mut Vec<u8> {
+impl Encode for Encoder {
+    fn bytes(&mut self) -> &mut Vec<u8> {
         self.0.bytes()
     }
 
-    /// Returns the body of the next call.
-    pub(crate) fn body(
-        &mut self,
-        messages: &[Message],
-        epoch: u64,
-        output_cap: Option<u64>,
-    ) -> &[u8] {
+    fn body(&mut self, messages: &[Message], epoch: u64, output_cap: Option<u64>) -> &[u8] {
         self.0.body(messages, epoch, output_cap)
     }
 }

@@ -4,6 +4,7 @@
 //! | file | purpose |
 //! |---|---|
 //! | `encode` | encodes messages into a request for an Anthropic model, incrementally |
+//! | `read` | detects the format of a request's body |
 //! | `decode` | removes the envelope, detects the model's format and applies its decoder |
 //! | `text` | decodes responses of text-only models |
 //! | `wire` | JSON shapes of responses |
@@ -19,8 +20,31 @@
 
 mod decode;
 mod encode;
+mod read;
 mod text;
 mod wire;
 
-pub(crate) use decode::Accumulator;
-pub(crate) use encode::Encoder;
+use crate::codec::format::{Format, ResponseWriter};
+use crate::codec::response::tail::Endless;
+use crate::codec::{anthropic, bedrock_converse};
+use crate::stream::eventstream::invoke_frame;
+use decode::Accumulator;
+use encode::Encoder;
+
+/// The row of the format.
+pub(crate) const FORMAT: Format = Format {
+    encode: Some(|_, spec| Box::new(Encoder::new(spec))),
+    read: read::reader,
+    decode: |_, _| Box::new(Accumulator::new()),
+    write: Some(&WRITER),
+    error: bedrock_converse::write::error,
+};
+
+/// Responses of an Anthropic model.
+static WRITER: ResponseWriter = ResponseWriter {
+    body: anthropic::write::body,
+    events: anthropic::write::events,
+    frame: |event| invoke_frame(&event.text()),
+    // Base64 in frames has no clean end.
+    watch: |_| Box::new(Endless),
+};

@@ -3,8 +3,9 @@
 //! finish value, and the tokens of the prompt and of the answer.
 
 use super::wire::{Choice, Mark};
-use crate::codec::common::{Common, DecodedTurn};
-use crate::codec::decoded::{Accumulate, Delta, DeltaSink, Parsed, RequestFacts};
+use crate::codec::response::turn::{Accumulate, DeltaSink, Parsed};
+use crate::codec::response::turn::{Common, DecodedTurn};
+use crate::codec::response::{Delta, RequestFacts};
 use crate::dialect::WireFormat;
 use crate::json::{self, Str};
 use crate::signal::finish::{Finish, finish_of};

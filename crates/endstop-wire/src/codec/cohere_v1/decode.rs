@@ -3,8 +3,9 @@
 use super::wire::{Call, Event, Piece};
 use crate::bounded::{List, made_id};
 use crate::codec::cohere_v2::{FINISH, count};
-use crate::codec::common::{Common, DecodedTurn};
-use crate::codec::decoded::{Accumulate, Delta, DeltaSink, Parsed, RequestFacts};
+use crate::codec::response::turn::{Accumulate, DeltaSink, Parsed};
+use crate::codec::response::turn::{Common, DecodedTurn};
+use crate::codec::response::{Delta, RequestFacts};
 use crate::dialect::WireFormat;
 use crate::errors::ErrorBody;
 use crate::json;

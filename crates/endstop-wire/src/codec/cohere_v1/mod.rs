@@ -13,4 +13,15 @@
 mod decode;
 mod wire;
 
-pub(crate) use decode::Accumulator;
+use crate::codec::cohere_v2;
+use crate::codec::format::Format;
+use decode::Accumulator;
+
+/// The row of the format.
+pub(crate) const FORMAT: Format = Format {
+    encode: None,
+    read: |_| None,
+    decode: |_, _| Box::new(Accumulator::default()),
+    write: None,
+    error: cohere_v2::write::error,
+};

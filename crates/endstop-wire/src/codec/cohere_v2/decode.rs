@@ -2,8 +2,9 @@
 
 use super::wire::{Block, Body, Call, Change, Event, FINISH, Logprobs, Message, count, items};
 use crate::bounded::made_id;
-use crate::codec::common::{Common, DecodedTurn};
-use crate::codec::decoded::{Accumulate, Delta, DeltaSink, Parsed, RequestFacts};
+use crate::codec::response::turn::{Accumulate, DeltaSink, Parsed};
+use crate::codec::response::turn::{Common, DecodedTurn};
+use crate::codec::response::{Delta, RequestFacts};
 use crate::dialect::WireFormat;
 use crate::errors::ErrorBody;
 use crate::json::{self, Str, lenient};

@@ -4,8 +4,8 @@
 //! does not accept that together with tools, so the schema is then described in the instructions.
 //! An assistant message without text and calls is left out, because the API rejects it.
 
-use crate::codec::body::{Fields, Kept, image_url, open_message};
-use crate::codec::request::RequestSpec;
+use crate::codec::request::body::{Fields, Kept, image_url, open_message};
+use crate::codec::request::{Encode, RequestSpec};
 use crate::dialect::WireFormat;
 use crate::json;
 use crate::media::MediaSupport;
@@ -38,19 +38,14 @@ impl Encoder {
             tail: tail(spec),
         }
     }
+}
 
-    /// Returns the bytes of the last body.
-    pub(crate) fn bytes(&mut self) -> &mut Vec<u8> {
+impl Encode for Encoder {
+    fn bytes(&mut self) -> &mut Vec<u8> {
         &mut self.kept.out
     }
 
-    /// Returns the body of the next call.
-    pub(crate) fn body(
-        &mut self,
-        messages: &[Message],
-        epoch: u64,
-        output_cap: Option<u64>,
-    ) -> &[u8] {
+    fn body(&mut self, messages: &[Message], epoch: u64, output_cap: Option<u64>) -> &[u8] {
         let out = self.kept.list(&self.system, messages, epoch, self.media, message);
         if let Some(cap) = output_cap.or(self.cap).filter(|_| !self.own_cap) {
             json::key(out, "max_tokens");

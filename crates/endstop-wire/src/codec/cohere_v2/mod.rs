@@ -3,7 +3,9 @@
 //! | file | purpose |
 //! |---|---|
 //! | `encode` | encodes messages into a request, incrementally |
+//! | `read` | reads a request, as a server does |
 //! | `decode` | collects a body or a stream's events into a turn |
+//! | `write` | writes a response, as a server does, and ends a stream that is cut |
 //! | `wire` | JSON shapes of responses |
 //!
 //! Thinking, and the plan at the start of a turn with tool calls, are stored twice: as plain text
@@ -15,8 +17,28 @@
 
 mod decode;
 mod encode;
+mod read;
 mod wire;
+pub(super) mod write;
 
-pub(crate) use decode::Accumulator;
-pub(crate) use encode::Encoder;
+use crate::codec::format::{Format, ResponseWriter};
+use crate::codec::response::write::sse;
+use decode::Accumulator;
+use encode::Encoder;
 pub(crate) use wire::{FINISH, count};
+
+/// The row of the format.
+pub(crate) const FORMAT: Format = Format {
+    encode: Some(|_, spec| Box::new(Encoder::new(spec))),
+    read: |_| Some(&read::READER),
+    decode: |_, _| Box::new(Accumulator::default()),
+    write: Some(&WRITER),
+    error: write::error,
+};
+
+static WRITER: ResponseWriter = ResponseWriter {
+    body: write::body,
+    events: write::events,
+    frame: sse,
+    watch: write::Following::start,
+};

@@ -1,7 +1,7 @@
 //! JSON shapes of `/v2/chat`. Parsing is lenient: a field of an unexpected type counts as missing.
 
 use crate::bounded::List;
-use crate::codec::common::Common;
+use crate::codec::response::turn::Common;
 use crate::json::{Count, Str, lenient};
 use endstop_core::Usage;
 use serde::Deserialize;

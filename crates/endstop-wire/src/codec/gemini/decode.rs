@@ -6,8 +6,9 @@ use super::wire::{
     Usage,
 };
 use crate::bounded::{List, made_id, noted};
-use crate::codec::common::{Common, DecodedTurn};
-use crate::codec::decoded::{Accumulate, Delta, DeltaSink, Parsed, RequestFacts};
+use crate::codec::response::turn::{Accumulate, DeltaSink, Parsed};
+use crate::codec::response::turn::{Common, DecodedTurn};
+use crate::codec::response::{Delta, RequestFacts};
 use crate::dialect::WireFormat;
 use crate::errors::ErrorBody;
 use crate::json::{self, lenient};

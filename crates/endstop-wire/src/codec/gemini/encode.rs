@@ -5,8 +5,8 @@
 //! the history is added to `systemInstruction`; a later one is sent as a user message.
 
 use super::wire::MADE_ID;
-use crate::codec::body::{BlockHistory, Fields, Settings, instructions};
-use crate::codec::request::RequestSpec;
+use crate::codec::request::body::{BlockHistory, Fields, Settings, instructions};
+use crate::codec::request::{Encode, RequestSpec};
 use crate::dialect::WireFormat;
 use crate::json;
 use crate::media::MediaSupport;
@@ -53,19 +53,14 @@ impl Encoder {
             tail: tail(spec, &extra),
         }
     }
+}
 
-    /// Returns the bytes of the last body.
-    pub(crate) fn bytes(&mut self) -> &mut Vec<u8> {
+impl Encode for Encoder {
+    fn bytes(&mut self) -> &mut Vec<u8> {
         &mut self.history.kept.out
     }
 
-    /// Returns the body of the next call.
-    pub(crate) fn body(
-        &mut self,
-        messages: &[Message],
-        epoch: u64,
-        output_cap: Option<u64>,
-    ) -> &[u8] {
+    fn body(&mut self, messages: &[Message], epoch: u64, output_cap: Option<u64>) -> &[u8] {
         let from = self.history.resume(messages, epoch);
         for m in &messages[from..] {
             self.message(&self.media.lower(m));
@@ -83,7 +78,9 @@ impl Encoder {
         out.extend_from_slice(&self.tail);
         out
     }
+}
 
+impl Encoder {
     fn message(&mut self, m: &Message) {
         if m.role == Role::System && self.history.is_at_start() {
             return self.history.instruct(&m.plain_text());

@@ -1,8 +1,9 @@
 //! Ollama decoder: collects a stream's objects, or a complete body, into a turn.
 
 use super::wire::{Call, Chunk, Logprob, MADE_ID, Message};
-use crate::codec::common::{Common, DecodedTurn};
-use crate::codec::decoded::{Accumulate, Delta, DeltaSink, Parsed, RequestFacts};
+use crate::codec::response::turn::{Accumulate, DeltaSink, Parsed};
+use crate::codec::response::turn::{Common, DecodedTurn};
+use crate::codec::response::{Delta, RequestFacts};
 use crate::dialect::WireFormat;
 use crate::errors::ErrorBody;
 use crate::json;

@@ -6,8 +6,8 @@
 //! unless the request has tools, because that field keeps the model from calling any.
 
 use super::wire::MADE_ID;
-use crate::codec::body::{Fields, Kept, Settings, open_message};
-use crate::codec::request::RequestSpec;
+use crate::codec::request::body::{Fields, Kept, Settings, open_message};
+use crate::codec::request::{Encode, RequestSpec};
 use crate::dialect::WireFormat;
 use crate::json;
 use crate::media::MediaSupport;
@@ -47,19 +47,14 @@ impl Encoder {
             tail: tail(spec, &extra),
         }
     }
+}
 
-    /// Returns the bytes of the last body.
-    pub(crate) fn bytes(&mut self) -> &mut Vec<u8> {
+impl Encode for Encoder {
+    fn bytes(&mut self) -> &mut Vec<u8> {
         &mut self.kept.out
     }
 
-    /// Returns the body of the next call.
-    pub(crate) fn body(
-        &mut self,
-        messages: &[Message],
-        epoch: u64,
-        output_cap: Option<u64>,
-    ) -> &[u8] {
+    fn body(&mut self, messages: &[Message], epoch: u64, output_cap: Option<u64>) -> &[u8] {
         let out = self.kept.list(&self.system, messages, epoch, self.media, message);
         self.options.write(out, output_cap);
         out.extend_from_slice(&self.tail);

@@ -3,7 +3,9 @@
 //! | file | purpose |
 //! |---|---|
 //! | `encode` | encodes messages into a request, incrementally |
+//! | `read` | reads a request, as a server does |
 //! | `decode` | collects a body or a stream's objects into a turn |
+//! | `write` | writes a response, as a server does, and ends a stream that is cut |
 //! | `wire` | JSON shapes of responses |
 //!
 //! A stream has one JSON object per line. The last one contains `done`, and only that makes the
@@ -20,7 +22,26 @@
 
 mod decode;
 mod encode;
+mod read;
 mod wire;
+mod write;
 
-pub(crate) use decode::Accumulator;
-pub(crate) use encode::Encoder;
+use crate::codec::format::{Format, ResponseWriter};
+use decode::Accumulator;
+use encode::Encoder;
+
+/// The row of the format.
+pub(crate) const FORMAT: Format = Format {
+    encode: Some(|_, spec| Box::new(Encoder::new(spec))),
+    read: |_| Some(&read::READER),
+    decode: |_, _| Box::new(Accumulator::new()),
+    write: Some(&WRITER),
+    error: write::error,
+};
+
+static WRITER: ResponseWriter = ResponseWriter {
+    body: write::body,
+    events: write::events,
+    frame: write::frame,
+    watch: write::Following::start,
+};

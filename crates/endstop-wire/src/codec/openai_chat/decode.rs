@@ -7,9 +7,10 @@ use super::wire::{
     Message, XGroq, filled,
 };
 use crate::bounded::made_id;
-use crate::codec::common::{Common, DecodedTurn};
-use crate::codec::decoded::{Accumulate, Delta, DeltaSink, Parsed, RequestFacts};
-use crate::codec::text_frame::TextFrame;
+use crate::codec::response::text_frame::TextFrame;
+use crate::codec::response::turn::{Accumulate, DeltaSink, Parsed};
+use crate::codec::response::turn::{Common, DecodedTurn};
+use crate::codec::response::{Delta, RequestFacts};
 use crate::dialect::{Dialect, WireFormat};
 use crate::errors::ErrorBody;
 use crate::json::{self, Count, has_counts, lenient};

@@ -4,16 +4,16 @@
 //! that other servers require back are omitted. It receives no assistant message without text and
 //! calls, and a blank assistant message is inserted between a tool result and a user message.
 
-use super::call_id::call_id;
 use crate::caching::CacheKey;
-use crate::codec::body::{
+use crate::codec::request::body::{
     Fields, Kept, document_name, document_url, image_url, open_message, plain_message,
 };
-use crate::codec::request::RequestSpec;
+use crate::codec::request::{Encode, RequestSpec};
 use crate::dialect::{CapField, Dialect, WireFormat};
 use crate::json;
 use crate::media::MediaSupport;
 use endstop_core::{Message, Part, Role, ToolCall};
+use std::borrow::Cow;
 
 /// Encodes the requests of one conversation.
 #[derive(Clone, Debug)]
@@ -58,19 +58,14 @@ impl Encoder {
             tail: tail(spec, dialect),
         }
     }
+}
 
-    /// Returns the bytes of the last body.
-    pub(crate) fn bytes(&mut self) -> &mut Vec<u8> {
+impl Encode for Encoder {
+    fn bytes(&mut self) -> &mut Vec<u8> {
         &mut self.kept.out
     }
 
-    /// Returns the body of the next call.
-    pub(crate) fn body(
-        &mut self,
-        messages: &[Message],
-        epoch: u64,
-        output_cap: Option<u64>,
-    ) -> &[u8] {
+    fn body(&mut self, messages: &[Message], epoch: u64, output_cap: Option<u64>) -> &[u8] {
         let from = self.kept.resume(messages, epoch);
         let out = &mut self.kept.out;
         if from == 0 {
@@ -107,7 +102,9 @@ impl Encoder {
         out.extend_from_slice(&self.tail);
         &self.kept.out
     }
+}
 
+impl Encoder {
     /// Writes a message for a strict server, which accepts system messages only at the start. A
     /// later system message is sent as a user message.
     fn strictly(&mut self, m: &Message) {
@@ -338,6 +335,50 @@ fn tool_results_of(out: &mut Vec<u8>, m: &Message, way: Way) {
             json::key(out, "content");
             json::string(out, &result.content);
             out.push(b'}');
+        }
+    }
+}
+
+/// Returns the id, or a replacement of `length` letters and digits derived from it. The result is
+/// deterministic, because a call and its result must agree even if the id is from another server or
+/// was generated here.
+fn call_id(id: &str, length: Option<usize>) -> Cow<'_, str> {
+    const DIGITS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    let Some(length) = length else {
+        return Cow::Borrowed(id);
+    };
+    if id.len() == length && id.bytes().all(|b| b.is_ascii_alphanumeric()) {
+        return Cow::Borrowed(id);
+    }
+    // FNV-1a with 128 bits, so that all characters of the replacement depend on the whole id.
+    let mut hash: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+    for byte in id.bytes() {
+        hash = (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
+    }
+    let mut made = String::with_capacity(length);
+    for _ in 0..length {
+        made.push(char::from(DIGITS[(hash % 62) as usize]));
+        hash /= 62;
+    }
+    Cow::Owned(made)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn derived_ids_are_valid_and_distinct() {
+        let ids: Vec<String> = (0..10_000).map(|n| format!("call_turn_{n}")).collect();
+        let made: HashSet<String> =
+            ids.iter().map(|id| call_id(id, Some(9)).into_owned()).collect();
+        assert_eq!(made.len(), ids.len());
+        assert!(made.iter().all(|id| id.len() == 9 && call_id(id, Some(9)) == id.as_str()));
+        for id in ["", "null", "ten letter", "D681PevK-", "é12345678", "D681PevKs1"] {
+            let made = call_id(id, Some(9));
+            assert!(made.len() == 9 && made.bytes().all(|b| b.is_ascii_alphanumeric()), "{made}");
+            assert_eq!(made, call_id(id, Some(9)));
         }
     }
 }

@@ -6,12 +6,11 @@
 //! in the extra fields must also request `include: ["reasoning.encrypted_content"]`; reasoning
 //! without that content is then omitted, because the server would not know it.
 
-use super::items::{Answer, answer_of, call_id, write_answer};
-use super::media::{input_file, input_image};
+use super::items::{Answer, answer_of, call_id, input_file, input_image, write_answer};
 use super::wire::{Item, filled};
 use crate::caching::CacheKey;
-use crate::codec::body::{Fields, Kept};
-use crate::codec::request::RequestSpec;
+use crate::codec::request::body::{Fields, Kept};
+use crate::codec::request::{Encode, RequestSpec};
 use crate::dialect::WireFormat;
 use crate::json;
 use crate::media::MediaSupport;
@@ -48,19 +47,14 @@ impl Encoder {
             tail: tail(spec),
         }
     }
+}
 
-    /// Returns the bytes of the last body.
-    pub(crate) fn bytes(&mut self) -> &mut Vec<u8> {
+impl Encode for Encoder {
+    fn bytes(&mut self) -> &mut Vec<u8> {
         &mut self.kept.out
     }
 
-    /// Returns the body of the next call.
-    pub(crate) fn body(
-        &mut self,
-        messages: &[Message],
-        epoch: u64,
-        output_cap: Option<u64>,
-    ) -> &[u8] {
+    fn body(&mut self, messages: &[Message], epoch: u64, output_cap: Option<u64>) -> &[u8] {
         let from = self.kept.resume(messages, epoch);
         if from == 0 {
             self.kept.out.extend_from_slice(b"{\"input\":[");
@@ -88,7 +82,9 @@ impl Encoder {
         out.extend_from_slice(&self.tail);
         &self.kept.out
     }
+}
 
+impl Encoder {
     fn message(&mut self, m: &Message) {
         // Results come first because they answer the previous turn.
         for part in &m.parts {

@@ -1,10 +1,9 @@
 //! Output items that the client must answer, as data: the call to run and the type of its result.
 
-use super::media::output_parts;
 use super::wire::{Item, filled};
-use crate::codec::body::image_url;
+use crate::codec::request::body::{document_name, document_url, image_url};
 use crate::json::{self, Str, lenient};
-use endstop_core::{Attachment, ToolResult};
+use endstop_core::{Attachment, Document, Image, ToolResult};
 use serde_json::value::RawValue;
 
 /// Type of a result item.
@@ -164,5 +163,43 @@ pub(super) fn write_answer(
             json::string(out, &result.content);
         }
     }
+    out.push(b'}');
+}
+
+pub(super) fn input_image(out: &mut Vec<u8>, image: &Image) {
+    out.extend_from_slice(b"{\"type\":\"input_image\",\"detail\":\"auto\",\"image_url\":");
+    image_url(out, image);
+    out.push(b'}');
+}
+
+pub(super) fn input_file(out: &mut Vec<u8>, document: &Document) {
+    out.extend_from_slice(b"{\"type\":\"input_file\",\"filename\":");
+    json::string(out, document_name(document));
+    json::key(out, "file_data");
+    document_url(out, document);
+    out.push(b'}');
+}
+
+/// Writes the output of a function as a list: its text, its images and its documents.
+fn output_parts(out: &mut Vec<u8>, result: &ToolResult) {
+    out.push(b'[');
+    if !result.content.is_empty() {
+        input_text(out, &result.content);
+    }
+    for content in &result.attachments {
+        json::comma(out);
+        match content {
+            Attachment::Image(image) => input_image(out, image),
+            Attachment::Document(document) => input_file(out, document),
+            // `lower` has replaced what the format does not take.
+            _ => input_text(out, "[not shown]"),
+        }
+    }
+    out.push(b']');
+}
+
+fn input_text(out: &mut Vec<u8>, text: &str) {
+    out.extend_from_slice(b"{\"type\":\"input_text\",\"text\":");
+    json::string(out, text);
     out.push(b'}');
 }

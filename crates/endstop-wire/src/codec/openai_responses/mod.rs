@@ -3,11 +3,12 @@
 //! | file | purpose |
 //! |---|---|
 //! | `encode` | encodes messages into a request, incrementally |
+//! | `read` | reads a request, as a server does |
 //! | `decode` | collects a body or a stream's events into a turn |
+//! | `write` | writes a response, as a server does, and ends a stream that is cut |
 //! | `wire` | JSON shapes of responses |
 //! | `items` | defines which items the client must answer, and how |
 //! | `metadata` | detects the signal of a response that another library parsed |
-//! | `xai` | detects the signal of an xAI response that another library parsed |
 //!
 //! A response is a list of items. Reasoning is stored twice: as plain text in
 //! [`endstop_core::Part::Reasoning`], to show and count it, and as the complete item in
@@ -25,13 +26,31 @@
 mod decode;
 mod encode;
 mod items;
-mod media;
 mod metadata;
 mod parts;
+mod read;
 mod wire;
-mod xai;
+mod write;
 
-pub(crate) use decode::Accumulator;
-pub(crate) use encode::Encoder;
-pub use metadata::detect_metadata;
-pub use xai::detect_xai_metadata;
+use crate::codec::format::{Format, ResponseWriter};
+use crate::codec::openai_chat;
+use crate::codec::response::write::sse;
+use decode::Accumulator;
+use encode::Encoder;
+pub use metadata::{detect_metadata, detect_xai_metadata};
+
+/// The row of the format.
+pub(crate) const FORMAT: Format = Format {
+    encode: Some(|_, spec| Box::new(Encoder::new(spec))),
+    read: |_| Some(&read::READER),
+    decode: |dialect, _| Box::new(Accumulator::new(dialect)),
+    write: Some(&WRITER),
+    error: openai_chat::write::error,
+};
+
+static WRITER: ResponseWriter = ResponseWriter {
+    body: write::body,
+    events: write::events,
+    frame: sse,
+    watch: write::Following::start,
+};

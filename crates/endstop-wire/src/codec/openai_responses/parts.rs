@@ -7,7 +7,7 @@
 use super::items::{self, Answer};
 use super::wire::{Item, Logprob, Piece, filled};
 use crate::bounded::{List, made_id};
-use crate::codec::common::{DecodeFailure, NOT_JSON};
+use crate::codec::response::turn::{DecodeFailure, NOT_JSON};
 use crate::dialect::{Dialect, WireFormat};
 use crate::json::{self, lenient};
 use endstop_core::{Part, ToolCall};
@@ -109,7 +109,7 @@ pub(super) fn parts_of(mut blocks: Vec<PartialBlock>, end: &ResponseEnd<'_>) -> 
         match (answers[n], item.kind.get()) {
             (Some(answer), _) => {
                 if let Some(arguments) = calls.remove(&n) {
-                    builder.call(n, (block, item), answer, arguments);
+                    builder.call(n, block, item, answer, arguments);
                 }
             }
             (None, "message" | "reasoning" | "") => builder.text(block, item, n < kept),
@@ -266,7 +266,8 @@ impl<'a> PartsBuilder<'a> {
     fn call(
         &mut self,
         n: usize,
-        (block, item): (&PartialBlock, &Item<'_>),
+        block: &PartialBlock,
+        item: &Item<'_>,
         answer: Answer,
         arguments: String,
     ) {

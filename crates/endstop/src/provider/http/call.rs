@@ -13,7 +13,7 @@ use super::deltas::take_delta;
 use super::prepared::Prepared;
 use bytes::Bytes;
 use endstop_core::{ErrorClass, ModelError, ModelTurn, Part, SignalReason, TerminationSignal};
-use endstop_wire::dialect::{Dialect, WireFormat};
+use endstop_wire::dialect::Dialect;
 use endstop_wire::{Eof, RequestFacts, StreamDecoder};
 use futures_core::Stream;
 use http::header::{AUTHORIZATION, HeaderMap, HeaderValue};
@@ -316,7 +316,7 @@ fn ended(decoded: endstop_wire::Decoded, dialect: &Dialect) -> CallEvent {
             // These formats report the output count twice: a preliminary value at the start of the
             // stream and the final one at its end. The preliminary count of a truncated stream must
             // not be charged as usage.
-            let early = matches!(dialect.family, WireFormat::Anthropic | WireFormat::BedrockInvoke);
+            let early = dialect.family.has_preliminary_output();
             let raw = &signal.provider_specific;
             let ended = raw.original_field == "stop_reason" && !raw.original_value.is_empty();
             if let Some(turn) = turn.as_mut().filter(|_| early && !ended) {

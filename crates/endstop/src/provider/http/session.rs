@@ -14,7 +14,6 @@ use super::provider::HttpProvider;
 use crate::clock;
 use bytes::Bytes;
 use endstop_core::{Attachment, ErrorClass, ImageTokens, ModelError, Price, TerminationSignal};
-use endstop_wire::dialect::WireFormat;
 use endstop_wire::media::{self, MediaSupport, UnsupportedMedia};
 use endstop_wire::params::check_output_schema;
 use endstop_wire::redact::KnownKeys;
@@ -95,10 +94,7 @@ impl Provider for HttpProvider {
     }
     fn wire_format(&self) -> Option<&str> {
         // Amazon Bedrock carries the messages of Anthropic in an envelope of its own.
-        Some(match self.prepared.dialect.family {
-            WireFormat::BedrockInvoke => WireFormat::Anthropic.as_str(),
-            family => family.as_str(),
-        })
+        Some(self.prepared.dialect.family.content().as_str())
     }
     fn server(&self) -> Option<(&str, u16)> {
         // A recording is replayed without a server.

@@ -1,0 +1,42 @@
+//! A row of the table of wire formats, which each folder has, with a function for each direction.
+//!
+//! | | client | server |
+//! |---|---|---|
+//! | request | `encode` | `read` |
+//! | response | `decode` | `write` |
+//!
+//! A row without one of them does not compile. A format that is only read states so.
+
+use super::request::{Encode, Fields, RequestReader, RequestSpec};
+use super::response::RequestFacts;
+use super::response::tail::Watch;
+use super::response::turn::Accumulate;
+use super::response::write::{Closing, Event, Response};
+use crate::dialect::Dialect;
+use serde_json::Value;
+
+/// A wire format.
+pub(crate) struct Format {
+    /// Creates the encoder of a conversation's requests. `None`: requests are only read.
+    pub(crate) encode: Option<fn(&Dialect, &RequestSpec) -> Box<dyn Encode>>,
+    /// Selects the reader of a request's body.
+    pub(crate) read: fn(&Fields<'_>) -> Option<&'static RequestReader>,
+    /// Creates the state that collects a response.
+    pub(crate) decode: fn(&'static Dialect, &RequestFacts) -> Box<dyn Accumulate>,
+    /// Writes responses. `None`: responses are only read.
+    pub(crate) write: Option<&'static ResponseWriter>,
+    /// Writes the body of an error, with its message and the id of the request.
+    pub(crate) error: fn(&str, &str) -> Value,
+}
+
+/// The writer of a format.
+pub(crate) struct ResponseWriter {
+    /// Returns a whole body.
+    pub(crate) body: fn(&Response<'_>) -> Value,
+    /// Returns the events of a stream.
+    pub(crate) events: fn(&Response<'_>) -> Vec<Event>,
+    /// Returns the bytes of an event.
+    pub(crate) frame: fn(&Event) -> Vec<u8>,
+    /// Follows a stream, so that it can be ended before its end. The values are those of the closing events.
+    pub(crate) watch: fn(Closing) -> Box<dyn Watch>,
+}
