@@ -18,6 +18,7 @@ mod finish_values;
 mod gemini;
 mod hostile;
 mod json_end;
+mod laws;
 mod media;
 mod ollama;
 mod params;
