@@ -14,6 +14,7 @@ pub mod advice;
 pub mod amounts;
 pub mod audit;
 pub mod backtest;
+pub mod chart;
 pub mod date;
 pub mod html;
 pub mod visible;

@@ -26,8 +26,3 @@ pub(crate) fn paragraph(class: &str, text: &str) -> Markup {
 pub(crate) fn safe(text: &str) -> Markup {
     escaper().safe(text)
 }
-
-/// Escapes text for HTML, without secrets.
-pub(crate) fn escape(text: &str) -> String {
-    escaper().escape(text)
-}

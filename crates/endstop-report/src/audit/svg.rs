@@ -4,10 +4,10 @@
 use super::format;
 use super::report::Report;
 use crate::amounts::thousands;
+use crate::chart::{Canvas, text_width};
 use crate::html::Escaper;
 use endstop_trajectory::Spent;
 use endstop_trajectory::audit::{Audit, How};
-use std::fmt::Write as _;
 
 /// A segment of a bar.
 struct Part {
@@ -20,22 +20,16 @@ struct Part {
 /// Draws the charts with the given width: 1000 for a screen, 380 for a phone.
 pub(crate) fn svg(report: &Report, width: f64, to: &Escaper) -> String {
     let audit = &report.audit;
-    let font = if width < 500.0 { 13.0 } else { 15.0 };
-    let mut out = String::new();
-    let mut y = 4.0;
-    let size = (width, font);
-    let by = by_ending(audit, false);
-    bar((&mut out, &mut y), size, "sessions, by how they ended", &by, to);
+    let mut canvas = Canvas::new(width, to);
+    let y = bar(&mut canvas, 4.0, "sessions, by how they ended", &by_ending(audit, false));
     // Without any price the bars show tokens, because dollars would all have length zero.
     let paid = audit.spent.usd.0 > 0;
     let what =
         if paid { "dollars, by how the session ended" } else { "tokens, by how the session ended" };
-    bar((&mut out, &mut y), size, what, &by_ending(audit, true), to);
+    let y = bar(&mut canvas, y, what, &by_ending(audit, true));
     let what = if paid { "dollars in question" } else { "tokens in question" };
-    bar((&mut out, &mut y), size, what, &in_question(audit), to);
-    format!(
-        "<svg viewBox=\"0 0 {width} {y:.0}\" role=\"img\" aria-label=\"how sessions ended, and where the money went\">{out}</svg>"
-    )
+    let y = bar(&mut canvas, y, what, &in_question(audit));
+    canvas.finish(y, "how sessions ended, and where the money went")
 }
 
 fn color(how: How) -> &'static str {
@@ -88,58 +82,37 @@ fn in_question(audit: &Audit) -> Vec<Part> {
     ]
 }
 
-fn bar(
-    (out, y): (&mut String, &mut f64),
-    (width, font): (f64, f64),
-    title: &str,
-    parts: &[Part],
-    to: &Escaper,
-) {
+/// Draws a bar from this height on, and returns the height at which the next one begins.
+fn bar(canvas: &mut Canvas<'_>, top: f64, title: &str, parts: &[Part]) -> f64 {
+    let (width, font) = (canvas.width, canvas.font);
     let all: f64 = parts.iter().map(|part| part.value).sum();
-    let _ = write!(
-        out,
-        "<text x=\"4\" y=\"{:.1}\" font-size=\"{font}\" font-weight=\"600\">{}</text>",
-        *y + font,
-        to.escape(title)
-    );
-    *y += font * 1.5;
+    canvas.text((4.0, top + font), "start", "font-weight:600", title);
+    let mut y = top + font * 1.5;
     let mut x = 4.0;
     // Without a total there is nothing to divide by, and only the legend is drawn.
     for part in parts.iter().filter(|_| all > 0.0) {
         let wide = (width - 8.0) * part.value / all;
-        let _ = write!(
-            out,
-            "<g><title>{}: {}</title><rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{wide:.1}\" height=\"26\" fill=\"{}\"/></g>",
-            to.escape(part.name),
-            to.escape(&part.shown),
-            part.color
-        );
+        canvas.titled(&format!("{}: {}", part.name, part.shown), |canvas| {
+            canvas.rect((x, y), (wide, 26.0), &format!("fill=\"{}\"", part.color));
+        });
         x += wide;
     }
-    *y += 26.0 + font * 0.5;
+    y += 26.0 + font * 0.5;
     let mut x = 4.0;
     for part in parts {
         let words = format!("{} {}", part.shown, part.name);
-        // An estimate of the text width, because SVG has no text layout: 0.56 em for a letter.
-        let wide = font * (1.6 + 0.56 * words.chars().count() as f64);
+        let wide = font * 1.6 + text_width(&words, font);
         // The first entry of a line stays in it even if it is too wide, because no other line has
         // more room.
         if x > 4.0 && x + wide > width {
             x = 4.0;
-            *y += font * 1.4;
+            y += font * 1.4;
         }
-        let _ = write!(
-            out,
-            "<rect x=\"{x:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\" rx=\"2\" fill=\"{}\"/><text x=\"{:.1}\" y=\"{:.1}\" font-size=\"{font}\">{}</text>",
-            *y + font * 0.2,
-            font * 0.8,
-            font * 0.8,
-            part.color,
-            x + font * 1.1,
-            *y + font * 0.9,
-            to.escape(&words)
-        );
+        let side = font * 0.8;
+        let style = format!("rx=\"2\" fill=\"{}\"", part.color);
+        canvas.rect((x, y + font * 0.2), (side, side), &style);
+        canvas.text((x + font * 1.1, y + font * 0.9), "start", "", &words);
         x += wide + font;
     }
-    *y += font * 2.4;
+    y + font * 2.4
 }

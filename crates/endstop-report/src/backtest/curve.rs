@@ -4,6 +4,7 @@
 use super::format;
 use super::report::{Curve, Report};
 use crate::amounts::thousands;
+use crate::chart::{Canvas, step};
 use crate::html::Escaper;
 use endstop_trajectory::backtest::{CandidateFigures, DatasetFigures};
 use serde_json::{Value, json};
@@ -116,7 +117,6 @@ struct Area {
     right: f64,
     top: f64,
     bottom: f64,
-    font: f64,
     least: f64,
     most: f64,
     many: usize,
@@ -147,7 +147,8 @@ pub(super) fn chart(curve: &Curve, whole: &DatasetFigures, width: f64, to: &Esca
     if points.is_empty() {
         return String::new();
     }
-    let font = if width < 600.0 { 13.0 } else { 15.0 };
+    let mut canvas = Canvas::new(width, to);
+    let font = canvas.font;
     let harms: Vec<_> = points.iter().map(|(_, one)| one.harm()).collect();
     let lost: Vec<f64> = harms.iter().map(|harm| harm.value.unwrap_or(0.0)).collect();
     let saved: Vec<f64> = points.iter().map(|(_, one)| one.net).collect();
@@ -162,112 +163,71 @@ pub(super) fn chart(curve: &Curve, whole: &DatasetFigures, width: f64, to: &Esca
         left: font * 3.6,
         right: width - font * 1.2,
         top: font * 4.6,
-        bottom: font * 4.6 + if width < 600.0 { 190.0 } else { 300.0 },
-        font,
+        bottom: font * 4.6 + if canvas.is_narrow() { 190.0 } else { 300.0 },
         least,
         most: most * 1.05,
         many: points.len(),
     };
-    let mut out = String::new();
-    axes(to, &mut out, &area, &points);
-    band(&mut out, &area, &harms.iter().map(|harm| (harm.low, harm.high)).collect::<Vec<_>>());
+    axes(&mut canvas, &area, &points);
+    band(&mut canvas, &area, &harms.iter().map(|harm| (harm.low, harm.high)).collect::<Vec<_>>());
     let mut series = vec![("good runs lost, with its 95 % band", "var(--bad)", "", lost)];
     series.push(("steps saved", "var(--good)", "", saved));
     series.extend(money.map(|money| ("dollars saved", "var(--ink)", "6 4", money)));
     for (nth, (name, colour, dash, shares)) in series.iter().enumerate() {
         let _ = write!(
-            out,
+            canvas,
             "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2.5\" stroke-dasharray=\"{dash}\"/>",
             area.line(shares)
         );
         let y = font * (1.2 + 1.25 * nth as f64);
-        text(
-            to,
-            &mut out,
-            (6.0, y),
-            font,
-            "start",
-            &format!("fill:{colour};font-weight:600"),
-            name,
-        );
+        canvas.text((6.0, y), "start", &format!("fill:{colour};font-weight:600"), name);
     }
     for (nth, (value, one)) in points.iter().enumerate() {
         let title = format!("{}={value}: {}", curve.limit, format::effect(one, whole));
-        let _ = write!(
-            out,
-            "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"4\" fill=\"var(--bad)\"><title>{}</title></circle>",
-            area.x(nth),
-            area.y(one.harm().value.unwrap_or(0.0)),
-            to.escape(&title)
-        );
+        let at = (area.x(nth), area.y(one.harm().value.unwrap_or(0.0)));
+        canvas.dot(at, 4.0, "fill=\"var(--bad)\"", &title);
     }
     let below = (f64::midpoint(area.left, area.right), area.bottom + font * 3.0);
-    text(to, &mut out, below, font, "middle", "", &format!("{} →", curve.limit));
+    canvas.text(below, "middle", "", &format!("{} →", curve.limit));
     let height = area.bottom + font * 3.6;
     let label = format!("good runs lost, and steps and dollars saved, by {}", curve.limit);
-    format!(
-        "<svg viewBox=\"0 0 {width} {height:.0}\" role=\"img\" aria-label=\"{}\">{out}</svg>",
-        to.escape(&label)
-    )
+    canvas.finish(height, &label)
 }
 
-fn band(out: &mut String, area: &Area, bounds: &[(f64, f64)]) {
+fn band(canvas: &mut Canvas<'_>, area: &Area, bounds: &[(f64, f64)]) {
     let at = |(nth, share): (usize, f64)| format!("{:.1},{:.1}", area.x(nth), area.y(share));
     // A polygon: the upper bounds from left to right, then the lower bounds back.
     let above = bounds.iter().enumerate().map(|(nth, (_, high))| at((nth, *high)));
     let below = bounds.iter().enumerate().rev().map(|(nth, (low, _))| at((nth, *low)));
     let points: Vec<String> = above.chain(below).collect();
     let _ = write!(
-        out,
+        canvas,
         "<polygon points=\"{}\" fill=\"var(--bad)\" opacity=\"0.16\"/>",
         points.join(" ")
     );
 }
 
-fn axes(to: &Escaper, out: &mut String, area: &Area, points: &Points<'_>) {
-    let steps = [0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5];
-    let range = area.most - area.least;
-    let step = steps.into_iter().find(|step| range / step <= 7.0).unwrap_or(0.5);
+fn axes(canvas: &mut Canvas<'_>, area: &Area, points: &Points<'_>) {
+    let font = canvas.font;
+    let step = step(area.most - area.least, 7.0, &[0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5]);
     // Counted in whole steps, because repeatedly adding 0.1 would drift away from the labels.
     let (first, last) = ((area.least / step).ceil() as i32, (area.most / step).floor() as i32);
     for nth in first..=last {
         let share = f64::from(nth) * step;
         let y = area.y(share);
-        let style = if nth == 0 { "var(--soft)" } else { "var(--line)" };
-        let _ = write!(
-            out,
-            "<line x1=\"{:.1}\" y1=\"{y:.1}\" x2=\"{:.1}\" y2=\"{y:.1}\" stroke=\"{style}\"/>",
-            area.left, area.right
-        );
-        let at = (area.left - 6.0, y + area.font * 0.35);
-        text(to, out, at, area.font, "end", "fill:var(--soft)", &format::share(share));
+        let colour = if nth == 0 { "var(--soft)" } else { "var(--line)" };
+        canvas.line((area.left, y), (area.right, y), &format!("stroke=\"{colour}\""));
+        let at = (area.left - 6.0, y + font * 0.35);
+        canvas.text(at, "end", "fill:var(--soft)", &format::share(share));
     }
     let mut free = 0.0;
     for (nth, (value, _)) in points.iter().enumerate() {
-        let half = value.chars().count() as f64 * area.font * 0.32;
+        let half = value.chars().count() as f64 * font * 0.32;
         // A value that would overlap the one before it is left out.
         if area.x(nth) - half >= free {
-            let at = (area.x(nth), area.bottom + area.font * 1.5);
-            text(to, out, at, area.font, "middle", "fill:var(--soft)", value);
+            let at = (area.x(nth), area.bottom + font * 1.5);
+            canvas.text(at, "middle", "fill:var(--soft)", value);
             free = area.x(nth) + half + 6.0;
         }
     }
-}
-
-fn text(
-    to: &Escaper,
-    out: &mut String,
-    at: (f64, f64),
-    font: f64,
-    anchor: &str,
-    style: &str,
-    text: &str,
-) {
-    let _ = write!(
-        out,
-        "<text x=\"{:.1}\" y=\"{:.1}\" font-size=\"{font}\" text-anchor=\"{anchor}\" style=\"{style}\">{}</text>",
-        at.0,
-        at.1,
-        to.escape(text)
-    );
 }

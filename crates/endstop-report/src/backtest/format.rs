@@ -224,9 +224,9 @@ pub(crate) fn all_lacking<'c>(
 ) -> Vec<String> {
     let mut lack: Vec<_> = candidates.filter(|(_, all, part)| all + part > 0).collect();
     lack.sort_by_key(|(_, all, part)| std::cmp::Reverse((*all, *part)));
-    let told = lack.iter().take(most);
+    let shown = lack.iter().take(most);
     let mut said: Vec<String> =
-        told.flat_map(|(name, all, part)| lacking(name, *all, *part)).collect();
+        shown.flat_map(|(name, all, part)| lacking(name, *all, *part)).collect();
     if lack.len() > most {
         let more = count((lack.len() - most) as u64, "candidate");
         said.push(format!("The same holds for {more} more."));

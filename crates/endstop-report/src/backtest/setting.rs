@@ -201,7 +201,7 @@ fn watch(rule: &Rule, mode: WatchMode) -> Value {
 /// Returns the limits of a candidate that differ from the defaults.
 fn limits(limits: &Limits) -> Map<String, Value> {
     // Only the differences, so that the user gets later defaults for everything that was not tried.
-    let usual = Limits::default();
-    let changed = TABLE.iter().filter(|row| row.value(limits) != row.value(&usual));
+    let default = Limits::default();
+    let changed = TABLE.iter().filter(|row| row.value(limits) != row.value(&default));
     changed.map(|row| (row.name.to_owned(), row.value(limits).spelled())).collect()
 }

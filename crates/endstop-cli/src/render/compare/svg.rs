@@ -2,14 +2,16 @@
 //! intervals, around a line at 0.
 
 use super::format;
-use crate::render::html::escape;
+use crate::render::html::escaper;
+use endstop_report::chart::{Canvas, step};
 use endstop_trajectory::compare::{Comparison, Measure, Unit};
-use std::fmt::Write as _;
+use std::ops::Range;
 
 /// Draws the chart with this width.
 pub(super) fn chart(comparison: &Comparison, width: f64) -> String {
-    let narrow = width < 600.0;
-    let font = if narrow { 13.0 } else { 15.0 };
+    let escaper = escaper();
+    let mut canvas = Canvas::new(width, &escaper);
+    let (narrow, font) = (canvas.is_narrow(), canvas.font);
     let rows: Vec<(String, &Measure)> = comparison
         .measures
         .iter()
@@ -29,8 +31,7 @@ pub(super) fn chart(comparison: &Comparison, width: f64) -> String {
     let x = |value: f64| left + (right - left) * (value / most + 1.0) / 2.0;
     let top = font * 0.6;
     let bottom = top + row * rows.len() as f64;
-    let mut out = String::new();
-    grid(&mut out, most, (top, bottom), font, &x);
+    grid(&mut canvas, most, top..bottom, &x);
     for (nth, (name, measure)) in rows.iter().enumerate() {
         let y = top + row * (nth as f64 + if narrow { 0.7 } else { 0.5 });
         let (name_x, name_y, anchor) = if narrow {
@@ -38,18 +39,15 @@ pub(super) fn chart(comparison: &Comparison, width: f64) -> String {
         } else {
             (left - 12.0, y + font * 0.35, "end")
         };
-        text(&mut out, (name_x, name_y), font, anchor, "", name);
-        bar(&mut out, measure, y, &x);
+        canvas.text((name_x, name_y), anchor, "", name);
+        bar(&mut canvas, measure, y, &x);
     }
     let height = bottom + font * 2.2;
     let said = format::headline(comparison).join(": ");
-    format!(
-        "<svg viewBox=\"0 0 {width} {height:.0}\" role=\"img\" aria-label=\"{}\">{out}</svg>",
-        escape(&said)
-    )
+    canvas.finish(height, &said)
 }
 
-fn bar(out: &mut String, measure: &Measure, y: f64, x: &dyn Fn(f64) -> f64) {
+fn bar(canvas: &mut Canvas<'_>, measure: &Measure, y: f64, x: &dyn Fn(f64) -> f64) {
     let Some(found) = &measure.difference else { return };
     let colour = match format::meaning(measure) {
         "better" => "var(--good)",
@@ -58,25 +56,17 @@ fn bar(out: &mut String, measure: &Measure, y: f64, x: &dyn Fn(f64) -> f64) {
         _ => "var(--warn)",
     };
     if let Some([low, high]) = found.interval {
-        let (from, to) = (x(low), x(high));
-        let _ = write!(
-            out,
-            "<path d=\"M{from:.1} {y:.1}H{to:.1}M{from:.1} {:.1}v10M{to:.1} {:.1}v10\" stroke=\"{colour}\" stroke-width=\"2.5\" fill=\"none\"/>",
-            y - 5.0,
-            y - 5.0
-        );
+        let (from, to, above) = (x(low), x(high), y - 5.0);
+        let ends = format!("M{from:.1} {above:.1}v10M{to:.1} {above:.1}v10");
+        let style = format!("stroke=\"{colour}\" stroke-width=\"2.5\" fill=\"none\"");
+        canvas.path(&format!("M{from:.1} {y:.1}H{to:.1}{ends}"), &style);
     }
-    let _ = write!(
-        out,
-        "<circle cx=\"{:.1}\" cy=\"{y:.1}\" r=\"5.5\" fill=\"{colour}\"><title>{}</title></circle>",
-        x(found.value),
-        escape(&format::difference(measure.unit, found))
-    );
+    let title = format::difference(measure.unit, found);
+    canvas.dot((x(found.value), y), 5.5, &format!("fill=\"{colour}\""), &title);
 }
 
-fn grid(out: &mut String, most: f64, (top, bottom): (f64, f64), font: f64, x: &dyn Fn(f64) -> f64) {
-    let steps = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5];
-    let step = steps.into_iter().find(|step| most / step <= 3.5).unwrap_or(0.5);
+fn grid(canvas: &mut Canvas<'_>, most: f64, height: Range<f64>, x: &dyn Fn(f64) -> f64) {
+    let step = step(most, 3.5, &[0.01, 0.02, 0.05, 0.1, 0.2, 0.5]);
     let last = (most / step).floor() as i32;
     for nth in -last..=last {
         let value = f64::from(nth) * step;
@@ -86,26 +76,14 @@ fn grid(out: &mut String, most: f64, (top, bottom): (f64, f64), font: f64, x: &d
             "stroke=\"var(--line)\""
         };
         let at = x(value);
-        let _ = write!(
-            out,
-            "<line x1=\"{at:.1}\" y1=\"{top:.1}\" x2=\"{at:.1}\" y2=\"{bottom:.1}\" {style}/>"
-        );
+        canvas.line((at, height.start), (at, height.end), style);
         let sign = match nth {
             1.. => "+",
             0 => "",
             _ => "−",
         };
         let label = format!("{sign}{:.0}", (100.0 * value).abs());
-        text(out, (at, bottom + font * 1.4), font, "middle", "fill:var(--soft)", &label);
+        let below = height.end + canvas.font * 1.4;
+        canvas.text((at, below), "middle", "fill:var(--soft)", &label);
     }
-}
-
-fn text(out: &mut String, at: (f64, f64), font: f64, anchor: &str, style: &str, text: &str) {
-    let _ = write!(
-        out,
-        "<text x=\"{:.1}\" y=\"{:.1}\" font-size=\"{font}\" text-anchor=\"{anchor}\" style=\"{style}\">{}</text>",
-        at.0,
-        at.1,
-        escape(text)
-    );
 }
