@@ -1,14 +1,19 @@
 //! One conversation of a run: a guest of the kernel, its open call and its price.
 
 use crate::pricing::Pricing;
+use crate::response::Detection;
 use endstop_core::guest::{Admission, Guest, GuestReply, GuestStart, Spending};
+use endstop_core::usage::Unreported;
 use endstop_core::{
     Billing, Effect, EffectId, ErrorClass, Event, GuestCall, Limits, Message, ModelError,
     ModelTurn, Outcome, Run, RunEvent, RunPhase, RunSpec, SignalReason, Termination,
     TerminationSignal, ToolCall, ToolReport, ToolStatus, TurnDelta, Usage,
 };
 use endstop_wire::Decoded;
+use endstop_wire::redact::secrets_out;
 use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +22,7 @@ use std::time::Duration;
 pub(crate) const MOST_FAILED: u32 = 10;
 
 /// The result of feeding a response.
-#[derive(Clone)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct Turn {
     /// The visible text.
     pub text: String,
@@ -59,6 +64,16 @@ pub struct Ask {
     pub retry: bool,
 }
 
+/// A model call that waits for its response.
+#[derive(Clone, Copy)]
+struct Open {
+    call: EffectId,
+    handle: u32,
+    /// `true` if the caller gave the size of the prompt. Otherwise the run does not know what else the
+    /// request contains, and has no upper bound on its cost.
+    has_prompt: bool,
+}
+
 /// A conversation of a run.
 pub(crate) struct Conversation {
     /// The name of its agent or branch; empty for the run's own.
@@ -68,14 +83,18 @@ pub(crate) struct Conversation {
     pub(crate) limits: Limits,
     /// The events so far, for a run that is parked.
     pub(crate) events: Vec<Event>,
-    /// The model call that waits for its response, and the handle that made it.
-    open: Option<(EffectId, u32)>,
+    /// The model call that waits for its response.
+    open: Option<Open>,
+    /// The handle that made the last call; 0: the run itself.
+    pub(crate) last_handle: u32,
+    /// Ids of the tool calls that its responses have asked for.
+    pub(crate) asked: HashSet<String>,
     /// `true` once a model call was asked for.
     pub(crate) is_used: bool,
     /// `true` once the run itself asked for a call, and not a handle.
     pub(crate) is_own: bool,
-    /// The part of its totals that the others know.
-    pub(crate) told: Spending,
+    /// The part of its totals that is charged to the others.
+    pub(crate) shared: Spending,
     /// Failed attempts in a row.
     pub(crate) failed: u32,
     /// Bytes of the conversation so far: an upper bound on the tokens of the next prompt, if the
@@ -113,9 +132,11 @@ impl Conversation {
             guest,
             events: Vec::new(),
             open: None,
+            last_handle: 0,
+            asked: HashSet::new(),
             is_used: false,
             is_own: false,
-            told: Spending::default(),
+            shared: Spending::default(),
             failed: 0,
             known_bytes,
             pricing,
@@ -131,7 +152,7 @@ impl Conversation {
 
     /// `true` if this handle has a model call here.
     pub(crate) fn is_open_for(&self, handle: u32) -> bool {
-        self.open.is_some_and(|(_, by)| by == handle)
+        self.open.is_some_and(|open| open.handle == handle)
     }
 
     /// Asks if the model may be called. `false`: the conversation has ended.
@@ -144,6 +165,7 @@ impl Conversation {
     ) -> bool {
         self.is_used = true;
         self.is_own |= handle == 0;
+        self.last_handle = handle;
         if self.open.is_some() {
             let problem =
                 "the model was called again before the response of the call before was fed";
@@ -156,6 +178,7 @@ impl Conversation {
         }
         let text: usize = ask.input.iter().map(String::len).sum();
         self.known_bytes = self.known_bytes.saturating_add(text as u64);
+        let has_prompt = ask.prompt_bytes.is_some();
         let call = GuestCall {
             input: ask.input.into_iter().map(Message::user).collect(),
             prompt_bytes: ask.prompt_bytes.unwrap_or(self.known_bytes),
@@ -169,7 +192,7 @@ impl Conversation {
         let admission = self.guest.ask(at, call);
         self.after_step();
         self.open = match admission {
-            Admission::Go { call, .. } => Some((call, handle)),
+            Admission::Go { call, .. } => Some(Open { call, handle, has_prompt }),
             // No run of this binding has a shared budget.
             Admission::Stop(_) | Admission::Reserve { .. } => None,
         };
@@ -177,11 +200,13 @@ impl Conversation {
     }
 
     /// Feeds the response of the open call.
-    pub(crate) fn turn(&mut self, at: Duration, mut decoded: Decoded, api: &'static str) -> Turn {
+    pub(crate) fn turn(&mut self, at: Duration, found: Detection) -> Turn {
+        let Detection { api, mut decoded } = found;
         self.api = api;
-        let Some((call, _)) = self.open.take() else {
+        let Some(open) = self.open.take() else {
             return self.ended_turn(decoded.signal, decoded.error);
         };
+        self.asked.extend(decoded.turn.iter().flat_map(tool_ids));
         let asked_price = self.pricing.price();
         if let Some(turn) = &decoded.turn {
             self.pricing.follow(api, turn);
@@ -209,16 +234,21 @@ impl Conversation {
         };
         let usage = turn.as_ref().map(|turn| turn.usage.clone()).unwrap_or_default();
         self.known_bytes = self.known_bytes.saturating_add(bytes_of(turn.as_ref()));
+        let is_counted = usage.input_tokens.is_some();
+        let may_be_billed = error.as_ref().is_none_or(ModelError::may_be_billed);
+        if may_be_billed && !is_counted && turn.as_ref().is_none_or(|turn| turn.cost.is_none()) {
+            self.charge_unknown(at, open);
+        }
         let reply = match (error.clone(), turn) {
             (None, Some(turn)) => {
                 self.failed = 0;
-                self.guest.turn(at, call, turn)
+                self.guest.turn(at, open.call, turn)
             }
             (error, partial) => {
                 self.failed += 1;
                 let error = error.unwrap_or_else(no_content);
                 // With its partial content, because the provider bills that.
-                self.guest.failed(at, call, error, partial.map(Box::new))
+                self.guest.failed(at, open.call, error, partial.map(Box::new))
             }
         };
         self.after_step();
@@ -267,19 +297,47 @@ impl Conversation {
 
     /// Feeds the failure of the open call.
     pub(crate) fn failed(&mut self, at: Duration, error: ModelError) {
-        if let Some((call, _)) = self.open.take() {
+        if let Some(open) = self.open.take() {
             self.failed += 1;
-            let _ = self.guest.failed(at, call, error, None);
+            if error.may_be_billed() {
+                self.charge_unknown(at, open);
+            }
+            let _ = self.guest.failed(at, open.call, error, None);
             self.after_step();
         }
     }
 
     /// Feeds streamed content of the open call.
     pub(crate) fn delta(&mut self, at: Duration, delta: TurnDelta) {
-        if let Some((call, _)) = self.open {
-            let _ = self.guest.delta(at, call, delta);
+        if let Some(open) = self.open {
+            let _ = self.guest.delta(at, open.call, delta);
             self.after_step();
         }
+    }
+
+    /// Records that a call was made whose prompt has no known size, and whose tokens nothing reports.
+    fn charge_unknown(&mut self, at: Duration, open: Open) {
+        if !open.has_prompt {
+            let unreported = Some(Unreported { cost: None, tokens: None });
+            let cost_unknown = true;
+            let _ =
+                self.guest.spent(at, Spending { unreported, cost_unknown, ..Spending::default() });
+            self.after_step();
+        }
+    }
+
+    /// Charges a call that is open at the end of the run.
+    pub(crate) fn settle(&mut self, at: Duration) {
+        if self.guest.run().is_none()
+            && let Some(open) = self.open.take()
+        {
+            self.charge_unknown(at, open);
+        }
+    }
+
+    /// `true` if a tool call is open.
+    pub(crate) fn waits_for(&self, call_id: &str) -> bool {
+        self.guest.run().is_some_and(|run| run.open_tool(call_id).is_some())
     }
 
     /// Feeds the result of a tool.
@@ -300,7 +358,7 @@ impl Conversation {
     }
 
     pub(crate) fn outcome(&self) -> Option<Arc<Outcome>> {
-        self.guest.outcome().map(Arc::clone)
+        self.guest.outcome().map(without_secrets)
     }
 
     /// Collects what the last step of the guest left: messages for the model, and events.
@@ -312,6 +370,28 @@ impl Conversation {
         }
         self.events.extend(self.guest.take_events().into_iter().map(|recorded| recorded.event));
     }
+}
+
+/// Redacts the evidence of an outcome, which may quote a finish value or the name of a tool as a server
+/// sent it, and that value.
+fn without_secrets(outcome: &Arc<Outcome>) -> Arc<Outcome> {
+    let evidence = secrets_out(&outcome.decided_by.evidence);
+    let sent = outcome.signal.as_ref().map(|signal| &signal.provider_specific.original_value);
+    let value = sent.map(|value| secrets_out(value));
+    if evidence == outcome.decided_by.evidence && value.as_ref() == sent {
+        return Arc::clone(outcome);
+    }
+    let mut outcome = Outcome::clone(outcome);
+    outcome.decided_by.evidence = evidence;
+    if let (Some(signal), Some(value)) = (&mut outcome.signal, value) {
+        signal.provider_specific.original_value = value;
+    }
+    Arc::new(outcome)
+}
+
+/// Ids of the tool calls of a response.
+pub(crate) fn tool_ids(turn: &ModelTurn) -> impl Iterator<Item = String> {
+    turn.tool_calls().map(|call| call.id.clone())
 }
 
 /// `true` if arguments are a JSON object, or blank, which means an empty one.

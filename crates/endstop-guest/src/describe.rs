@@ -1,5 +1,6 @@
 //! A response that a framework describes, because it does not show the provider's bytes.
 
+use crate::response::Detection;
 use endstop_core::{ErrorClass, ModelError, ModelTurn, NanoUsd, Part, ToolCall, Usage, is_blank};
 use endstop_wire::Decoded;
 use endstop_wire::dialect::WireFormat;
@@ -27,7 +28,7 @@ pub struct Description {
 }
 
 /// Makes a decoded response of a description.
-pub fn describe(given: Description) -> Decoded {
+pub fn describe(given: Description) -> Detection {
     let Description { text, finish, calls, refusal, usage, cost_usd, model } = given;
     let refusal = refusal.filter(|text| !text.is_empty());
     let raw = finish.as_deref().unwrap_or_default();
@@ -65,7 +66,7 @@ pub fn describe(given: Description) -> Decoded {
         let message = "the response has no finish value and may be cut";
         ModelError::new(ErrorClass::IncompleteStream, message)
     });
-    Decoded {
+    let decoded = Decoded {
         turn: Some(turn),
         error,
         signal,
@@ -74,7 +75,8 @@ pub fn describe(given: Description) -> Decoded {
         complete: !missing,
         value_missing: missing,
         should_retry: None,
-    }
+    };
+    Detection { api: "", decoded }
 }
 
 /// Returns the meaning of a finish value of an unknown format.

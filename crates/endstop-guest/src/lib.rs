@@ -13,7 +13,9 @@
 
 pub mod choice;
 mod conversation;
+mod declared;
 pub mod describe;
+pub mod fields;
 pub mod limits;
 pub mod park;
 pub mod pricing;
@@ -21,3 +23,4 @@ pub mod response;
 pub mod run_state;
 pub mod slot;
 pub mod stream;
+mod ticket;

@@ -19,10 +19,11 @@
 //! assert!(RunState::resume(&text, Terms::default()).is_err(), "only once");
 //! ```
 
-use crate::conversation::Conversation;
-use crate::limits::apply;
+use crate::conversation::{Conversation, tool_ids};
+use crate::limits::{apply, row_of};
 use crate::pricing::Pricing;
 use crate::run_state::RunState;
+pub use crate::ticket::Ticket;
 use endstop_core::guest::Guest;
 use endstop_core::limits::{TABLE, unknown_key};
 use endstop_core::policy::TerminationPolicy;
@@ -31,17 +32,12 @@ use endstop_wire::dialect::dialect;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
-use std::collections::HashSet;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 /// The version of the text. There is one.
 const VERSION: u64 = 1;
-
-/// The parked runs that this process has taken.
-static TAKEN: LazyLock<Mutex<HashSet<u64>>> = LazyLock::new(Mutex::default);
 
 /// A parked run as JSON.
 #[derive(Serialize, Deserialize)]
@@ -95,17 +91,26 @@ impl From<&Conversation> for Talk {
 }
 
 impl Talk {
-    fn again(self, spec: RunSpec, pricing: Pricing) -> Conversation {
+    fn resume(self, spec: RunSpec, pricing: Pricing) -> Conversation {
         let Talk { of, limits, events, is_own, failed, known_bytes, notes, api } = self;
         let guest = Guest::again(spec, events);
         let mut talk = Conversation::around(of, limits, known_bytes, guest, pricing);
         talk.after_step();
         talk.notes = notes;
-        talk.told = talk.guest.spending();
+        talk.shared = talk.guest.spending();
         talk.failed = failed;
         talk.is_own = is_own;
-        let is_call = |event: &Event| matches!(event.kind, EventKind::Asked { .. });
-        talk.is_used = talk.events.iter().any(is_call);
+        for event in &talk.events {
+            match &event.kind {
+                EventKind::Asked { .. } => talk.is_used = true,
+                EventKind::TurnEnded { turn, .. }
+                | EventKind::TurnFailed { partial: Some(turn), .. } => {
+                    talk.asked.extend(tool_ids(turn));
+                }
+                // No other event has tool calls.
+                _ => {}
+            }
+        }
         talk.api = dialect(&api).map_or("", |known| known.name);
         talk
     }
@@ -282,14 +287,26 @@ impl RunState {
         let rebuilt = catch_unwind(AssertUnwindSafe(|| rebuild(parked, policy)));
         let mut state = rebuilt.ok().flatten().ok_or(CannotResume::Broken)?;
         // Last, so that a text which is refused can be resumed on other terms.
-        if !TAKEN.lock().unwrap_or_else(PoisonError::into_inner).insert(id) {
-            return Err(CannotResume::Taken);
-        }
+        state.ticket = Some(Ticket::take(id).ok_or(CannotResume::Taken)?);
         if !changes.is_empty() {
             let at = state.at;
             state.set_limits(at, &limits);
         }
         Ok(state)
+    }
+
+    /// Gives the text of a resumed run back, because the caller could not use the run: it can be resumed
+    /// again. Nothing can be fed to this one from now on.
+    pub fn give_back(&mut self) {
+        self.parked = true;
+        if let Some(ticket) = self.ticket.take() {
+            ticket.give_back();
+        }
+    }
+
+    /// Returns the right to [give the text back](Ticket::give_back), if the run was resumed.
+    pub fn ticket(&self) -> Option<Ticket> {
+        self.ticket
     }
 
     /// Time since the run began, without the time for which it was parked, as of the last event.
@@ -300,15 +317,16 @@ impl RunState {
 
 /// Checks that no limit is looser than before, but those that may be.
 fn check_limits(before: &Limits, now: &Limits, allow: &[String]) -> Result<(), CannotResume> {
+    let mut allowed = Vec::new();
     for name in allow {
-        if LimitRow::of(name).is_none() {
+        let Some(row) = row_of(name) else {
             let names: Vec<&str> = TABLE.iter().map(|row| row.name).collect();
             let problem = unknown_key(name, &names);
             return Err(CannotResume::InvalidLimit(format!("allow `{name}`: {problem}")));
-        }
+        };
+        allowed.push(row.name);
     }
-    let is_refused =
-        |row: &&LimitRow| row.is_looser(before, now) && !allow.iter().any(|name| name == row.name);
+    let is_refused = |row: &&LimitRow| row.is_looser(before, now) && !allowed.contains(&row.name);
     let looser: Vec<&str> = TABLE.iter().filter(is_refused).map(|row| row.name).collect();
     if looser.is_empty() { Ok(()) } else { Err(CannotResume::Looser(looser)) }
 }
@@ -323,9 +341,9 @@ fn rebuild(parked: Parked, policy: Option<Box<dyn TerminationPolicy>>) -> Option
             let own = if index == 0 {
                 spec.clone_with(policy.take())
             } else {
-                RunState::spec_beside(&spec, &talk.limits)
+                RunState::spec_of_another(&spec, &talk.limits)
             };
-            talk.again(own, pricing())
+            talk.resume(own, pricing())
         })
         .collect();
     let is_waiting = |talk: &Conversation| talk.guest.run().is_some();

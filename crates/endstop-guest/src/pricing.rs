@@ -1,11 +1,12 @@
 //! The price of a run's calls: given by the caller, or that of the model that answers.
 
+use crate::response::Detection;
 use endstop_core::guest::Spending;
 use endstop_core::usage::Unreported;
-use endstop_core::{ModelTurn, NanoUsd, Price};
-use endstop_wire::Decoded;
+use endstop_core::{ModelTurn, NanoUsd, Price, Usage};
 use endstop_wire::catalog::prices::{ModelInfo, lookup};
 use endstop_wire::dialect::dialect;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The price of the run's calls.
@@ -72,7 +73,7 @@ impl Pricing {
     }
 
     /// Returns the same price for another conversation.
-    pub(crate) fn again(&self) -> Pricing {
+    pub(crate) fn for_another(&self) -> Pricing {
         let Pricing { price, is_fixed, .. } = *self;
         let (provider, looked_up) = (self.provider.clone(), self.looked_up.clone());
         Pricing { price, is_fixed, provider, looked_up, source: self.source.clone() }
@@ -80,8 +81,9 @@ impl Pricing {
 
     /// Prices a response of another agent: by its own model, unless the caller gave a price. Without a
     /// known price or usage the cost is unknown.
-    pub(crate) fn cost_of(&self, mut decoded: Decoded, api: &str) -> Spending {
-        let mut pricing = self.again();
+    pub(crate) fn cost_of(&self, found: Detection) -> Spending {
+        let Detection { api, mut decoded } = found;
+        let mut pricing = self.for_another();
         if let Some(turn) = &decoded.turn {
             let is_another = turn.model.is_some() && turn.model != self.looked_up;
             if is_another && !self.is_fixed {
@@ -126,6 +128,100 @@ impl Pricing {
             self.price = Some(known.price);
             self.source = Some(known);
         }
+    }
+}
+
+/// The price of a model, as a program reads it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(from = "StoredQuote", into = "StoredQuote")]
+pub struct Quote {
+    /// The price.
+    pub price: Price,
+    /// The catalogue's entry with the name by which it was found; `None` for a price of the caller's.
+    entry: Option<(String, ModelInfo)>,
+}
+
+/// The JSON form of a [`Quote`].
+#[derive(Serialize, Deserialize)]
+struct StoredQuote {
+    price: Price,
+    model: Option<String>,
+}
+
+impl From<Quote> for StoredQuote {
+    fn from(Quote { price, entry }: Quote) -> StoredQuote {
+        StoredQuote { price, model: entry.map(|(model, _)| model) }
+    }
+}
+
+impl From<StoredQuote> for Quote {
+    fn from(StoredQuote { price, model }: StoredQuote) -> Quote {
+        // The catalogue of another version may have another price; that of the original stands.
+        let found = model.as_deref().and_then(|model| Quote::find(model).ok().flatten());
+        found.filter(|found| found.price == price).unwrap_or_else(|| Quote::given(price))
+    }
+}
+
+/// A name of a model without its provider.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoProvider(String);
+
+impl fmt::Display for NoProvider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let NoProvider(model) = self;
+        write!(f, "invalid model `{model}`: expected provider/model, such as openai/gpt-4o")
+    }
+}
+
+impl std::error::Error for NoProvider {}
+
+impl Quote {
+    /// A price that the caller gave.
+    pub fn given(price: Price) -> Quote {
+        Quote { price, entry: None }
+    }
+
+    /// Looks a model up in the catalogue, by `provider/model`.
+    ///
+    /// # Errors
+    /// The name has no provider.
+    pub fn find(model: &str) -> Result<Option<Quote>, NoProvider> {
+        // At the first slash only, because the ids of gateways contain others:
+        // `openrouter/openai/gpt-4o`.
+        let (provider, id) = model.split_once('/').ok_or_else(|| NoProvider(model.to_owned()))?;
+        let quote =
+            |info: ModelInfo| Quote { price: info.price, entry: Some((model.to_owned(), info)) };
+        Ok(lookup(provider, id).map(quote))
+    }
+
+    fn info(&self) -> Option<&ModelInfo> {
+        self.entry.as_ref().map(|(_, info)| info)
+    }
+
+    /// `true` if every call has this price. The caller's price holds for every call.
+    pub fn is_exact(&self) -> bool {
+        self.info().is_none_or(|info| info.exact)
+    }
+
+    /// Returns the tokens of prompt and answer together, if the catalogue knows them.
+    pub fn context_window(&self) -> Option<u64> {
+        self.info().and_then(|info| info.context_window)
+    }
+
+    /// Returns the source of the price.
+    pub fn source(&self) -> String {
+        self.info().map_or_else(|| "given by the user".to_owned(), |info| info.source.to_string())
+    }
+
+    /// Returns the cost in US dollars of this many tokens.
+    pub fn cost(&self, input: u64, output: u64, cached: u64) -> f64 {
+        let usage = Usage {
+            input_tokens: Some(input),
+            output_tokens: Some(output),
+            cached_input_tokens: Some(cached),
+            ..Usage::default()
+        };
+        self.price.cost(&usage).to_usd()
     }
 }
 

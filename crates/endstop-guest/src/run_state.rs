@@ -2,20 +2,22 @@
 //! calls, the price, and the messages for the model.
 //!
 //! A framework may call models in parallel, in agents that work at the same time. Each conversation is
-//! a guest of the kernel of its own, in which repetition is detected; all hear what the others spend,
-//! so that the limits hold for their sum. The first one is the run: its outcome is that of the run.
+//! a guest of the kernel of its own, in which repetition is detected; what one spends is charged to
+//! all, so that the limits hold for their sum. The first one is the run: its outcome is that of the run.
 
 use crate::conversation::Conversation;
 pub use crate::conversation::{Ask, Turn};
+pub use crate::declared::{DECLARED, Declared, InvalidDeclaration};
+use crate::limits::apply;
 use crate::pricing::Pricing;
+use crate::response::Detection;
+use crate::ticket::Ticket;
 use endstop_core::guest::{Guest, Spending};
 use endstop_core::{
-    DecidedBy, Decision, GuestMode, Layer, Limit, Limits, ModelError, NanoUsd, NestedEnding,
-    Outcome, Run, RunSpec, Termination, ToolReport, TurnDelta, Usage, is_blank,
+    GuestMode, Limit, LimitError, Limits, ModelError, NanoUsd, NestedEnding, Outcome, Run, RunSpec,
+    Termination, ToolReport, TurnDelta, Usage,
 };
-use endstop_wire::Decoded;
 use serde_json::{Map, Value};
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,6 +37,22 @@ pub struct RunState {
     pub(crate) at: Duration,
     /// `true` if the run is parked: its state is somewhere else now.
     pub(crate) parked: bool,
+    /// The text that this process has taken, if the run was resumed.
+    pub(crate) ticket: Option<Ticket>,
+}
+
+/// The effect of a tool result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a result that no call waits for is a mistake of the caller"]
+pub enum Reported {
+    /// The call was open, and has its result now.
+    Taken,
+    /// The call has a result, was held back, or the run has ended.
+    Ignored,
+    /// No response of the conversation has asked for the call.
+    Unknown,
+    /// The call is open in several conversations, and the result was given to none of them.
+    Ambiguous,
 }
 
 /// A handle for one model call at a time.
@@ -45,126 +63,10 @@ pub struct Handle {
     of: String,
 }
 
-/// An ending that the loop declares, because only its framework knows it.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Declared {
-    /// The framework took an answer that was not a text: of an output tool, or a structured one.
-    Submitted(Value),
-    /// A limit of the framework on turns, money or tokens ended its loop.
-    Limit(Limit),
-    /// Another limit of the framework, or a guardrail, ended its loop.
-    Halted,
-}
-
-/// The endings that a loop can declare.
-pub const DECLARED: [Termination; 5] = [
-    Termination::Submitted,
-    Termination::ErrorMaxTurns,
-    Termination::ErrorMaxBudgetUsd,
-    Termination::ErrorMaxTokens,
-    Termination::ErrorHalted,
-];
-
-/// An ending that no loop can declare.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum InvalidDeclaration {
-    /// The name is not one of [`DECLARED`].
-    Name(String),
-    /// `submitted` without a deliverable, or a deliverable without it.
-    Deliverable,
-    /// `error_halted` without the name of what halted the loop.
-    Reason,
-}
-
-impl fmt::Display for InvalidDeclaration {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            InvalidDeclaration::Name(name) => {
-                let known = DECLARED.map(Termination::as_str).join(", ");
-                write!(f, "a loop cannot declare the ending `{name}`; expected one of {known}")
-            }
-            InvalidDeclaration::Deliverable => {
-                f.write_str("`submitted` needs a `deliverable`, and no other ending has one")
-            }
-            InvalidDeclaration::Reason => {
-                f.write_str("`error_halted` needs a `detail`: the name of what halted the loop")
-            }
-        }
-    }
-}
-
-impl std::error::Error for InvalidDeclaration {}
-
-impl Declared {
-    /// Reads an ending by its name.
-    ///
-    /// # Errors
-    /// A loop cannot declare this ending, or it lacks what it owes.
-    pub fn read(
-        name: &str,
-        deliverable: Option<Value>,
-        detail: &str,
-    ) -> Result<Declared, InvalidDeclaration> {
-        let ending = DECLARED.into_iter().find(|known| known.as_str() == name);
-        let declared = match (ending, deliverable) {
-            (None, _) => return Err(InvalidDeclaration::Name(name.to_owned())),
-            (Some(Termination::Submitted), Some(value)) => Declared::Submitted(value),
-            (Some(Termination::Submitted), None) | (_, Some(_)) => {
-                return Err(InvalidDeclaration::Deliverable);
-            }
-            (Some(Termination::ErrorMaxTurns), None) => Declared::Limit(Limit::MaxTurns),
-            (Some(Termination::ErrorMaxBudgetUsd), None) => Declared::Limit(Limit::MaxBudgetUsd),
-            (Some(Termination::ErrorMaxTokens), None) => Declared::Limit(Limit::MaxTokens),
-            (Some(_), None) if is_blank(detail) => return Err(InvalidDeclaration::Reason),
-            (Some(_), None) => Declared::Halted,
-        };
-        Ok(declared)
-    }
-
-    /// `true` if an answer has nothing in it.
-    fn is_blank(&self) -> bool {
-        match self {
-            Declared::Submitted(Value::Null) => true,
-            Declared::Submitted(Value::String(text)) => is_blank(text),
-            Declared::Submitted(_) | Declared::Limit(_) | Declared::Halted => false,
-        }
-    }
-
-    fn nested(self, detail: &str) -> NestedEnding {
-        let told = |otherwise: &str| {
-            let told = if detail.trim().is_empty() { otherwise } else { detail };
-            told.to_owned()
-        };
-        let (termination, layer, decision, evidence, deliverable) = match self {
-            Declared::Submitted(value) => {
-                let evidence = told("the loop took an answer that is not a text");
-                (Termination::Submitted, Layer::Caller, Decision::Closed, evidence, Some(value))
-            }
-            Declared::Limit(limit) => {
-                let termination = match limit {
-                    Limit::MaxBudgetUsd => Termination::ErrorMaxBudgetUsd,
-                    Limit::MaxTokens => Termination::ErrorMaxTokens,
-                    _ => Termination::ErrorMaxTurns,
-                };
-                let evidence = told("a limit of the framework ended its loop");
-                (termination, Layer::Limit, Decision::Limit(limit), evidence, None)
-            }
-            Declared::Halted => {
-                let name = detail.split(':').next().unwrap_or(detail).trim();
-                let decision = Decision::of(Layer::Caller, name);
-                (Termination::ErrorHalted, Layer::Caller, decision, told(""), None)
-            }
-        };
-        NestedEnding {
-            termination,
-            decided_by: DecidedBy { layer, decision, evidence },
-            last_text: None,
-            deliverable,
-            retry_after: None,
-            error_diagnostic: None,
-            would_fit: None,
-            no_progress_snapshot: None,
-        }
+impl Handle {
+    /// `true` for the run itself.
+    fn is_own(&self) -> bool {
+        self.number == 0
     }
 }
 
@@ -179,7 +81,16 @@ impl RunState {
 
     pub(crate) fn of(talks: Vec<Conversation>, spec: RunSpec) -> RunState {
         let limits = spec.limits.clone();
-        RunState { talks, last: 0, spec, limits, handles: 0, at: Duration::ZERO, parked: false }
+        RunState {
+            talks,
+            last: 0,
+            spec,
+            limits,
+            handles: 0,
+            at: Duration::ZERO,
+            parked: false,
+            ticket: None,
+        }
     }
 
     /// The capabilities of the loop.
@@ -213,8 +124,8 @@ impl RunState {
         self.talks[0].outcome()
     }
 
-    /// Performs a step of a conversation. The others hear what it spent, and the run ends if the
-    /// conversation did.
+    /// Performs a step of a conversation. What it spent is charged to the others, and the run ends if
+    /// the conversation did.
     fn step<T>(
         &mut self,
         at: Duration,
@@ -230,26 +141,28 @@ impl RunState {
         }
         if self.run().is_none() {
             self.settle_others(at);
+            self.talks[0].settle(at);
         }
         done
     }
 
-    /// Tells the others what a conversation has spent.
+    /// Charges what a conversation has spent to the others.
     fn share(&mut self, at: Duration, index: usize) {
         let talk = &mut self.talks[index];
         let now = talk.guest.spending();
-        let news = now.since(&talk.told);
-        talk.told = now;
-        if !news.is_nothing() {
-            self.tell(at, &news, Some(index));
+        let more = now.since(&talk.shared);
+        talk.shared = now;
+        if !more.is_nothing() {
+            self.charge(at, &more, Some(index));
         }
     }
 
-    /// Books the calls of the other conversations that are in flight when the run ends: they may be billed.
+    /// Charges the calls of the other conversations that are in flight when the run ends: they may be billed.
     fn settle_others(&mut self, at: Duration) {
         for index in 1..self.talks.len() {
             if self.talks[index].is_calling() && self.talks[index].guest.run().is_some() {
                 self.talks[index].guest.close(at, false, "the run has ended");
+                self.talks[index].settle(at);
                 self.share(at, index);
             }
         }
@@ -277,13 +190,13 @@ impl RunState {
         })
     }
 
-    /// Tells all conversations but one what was spent.
-    fn tell(&mut self, at: Duration, news: &Spending, but: Option<usize>) {
+    /// Charges spending to all conversations but one.
+    fn charge(&mut self, at: Duration, more: &Spending, but: Option<usize>) {
         for (index, talk) in self.talks.iter_mut().enumerate() {
             if Some(index) != but {
-                let _ = talk.guest.spent(at, news.clone());
+                let _ = talk.guest.spent(at, more.clone());
                 talk.after_step();
-                talk.told = talk.guest.spending();
+                talk.shared = talk.guest.spending();
             }
         }
     }
@@ -304,21 +217,28 @@ impl RunState {
             self.talks[0].of.clone_from(&handle.of);
         }
         let free = |talk: &Conversation| talk.of == handle.of && !talk.is_calling();
-        if let Some(free) = self.talks.iter().position(free) {
-            return free;
+        let find = |fits: &dyn Fn(&Conversation) -> bool| {
+            self.talks.iter().position(|talk| free(talk) && fits(talk))
+        };
+        // One that waits for its tools belongs to the handle that asked for them, if there are others.
+        let found = find(&|talk| talk.last_handle == handle.number)
+            .or_else(|| find(&|talk| !talk.is_open()))
+            .or_else(|| find(&|_| true));
+        if let Some(found) = found {
+            return found;
         }
-        let spec = RunState::spec_beside(&self.spec, &self.limits);
-        let pricing = self.talks[0].pricing.again();
+        let spec = RunState::spec_of_another(&self.spec, &self.limits);
+        let pricing = self.talks[0].pricing.for_another();
         let mut talk = Conversation::new(handle.of.clone(), spec, pricing);
         let _ = talk.guest.spent(self.at, self.lead().spending());
         talk.after_step();
-        talk.told = talk.guest.spending();
+        talk.shared = talk.guest.spending();
         self.talks.push(talk);
         self.talks.len() - 1
     }
 
     /// The specification of another conversation of a run.
-    pub(crate) fn spec_beside(run: &RunSpec, limits: &Limits) -> RunSpec {
+    pub(crate) fn spec_of_another(run: &RunSpec, limits: &Limits) -> RunSpec {
         let limits = limits.clone();
         let mut spec = RunSpec { limits, ..run.without_messages() };
         // The clock is that of the run, and notes of another conversation would have no request.
@@ -346,25 +266,19 @@ impl RunState {
         self.step(at, index, |talk| talk.ask(at, handle.number, ask, in_flight))
     }
 
-    /// Feeds a response in the format `api`, after asking for its call if the caller did not.
-    pub fn turn(
-        &mut self,
-        at: Duration,
-        handle: &Handle,
-        decoded: Decoded,
-        api: &'static str,
-    ) -> Turn {
+    /// Feeds a response, after asking for its call if the caller did not.
+    pub fn turn(&mut self, at: Duration, handle: &Handle, found: Detection) -> Turn {
         // A loop that did not ask still counts against the limits that are checked before a turn.
         if self.open_for(handle).is_none() {
-            self.ask(at, handle, Ask { streaming: decoded.streamed, ..Ask::default() });
+            self.ask(at, handle, Ask { streaming: found.decoded.streamed, ..Ask::default() });
         }
         let open = self.open_for(handle).filter(|index| self.is_in_time(at, *index));
         let Some(index) = open else {
-            self.talks[0].api = api;
-            return self.talks[0].ended_turn(decoded.signal, decoded.error);
+            self.talks[0].api = found.api;
+            return self.talks[0].ended_turn(found.decoded.signal, found.decoded.error);
         };
         self.last = index;
-        let mut turn = self.step(at, index, |talk| talk.turn(at, decoded, api));
+        let mut turn = self.step(at, index, |talk| talk.turn(at, found));
         // Another conversation's outcome is not that of the run.
         turn.outcome = self.outcome();
         if turn.outcome.is_some() {
@@ -399,18 +313,49 @@ impl RunState {
         self.open_for(handle).is_some()
     }
 
-    /// Feeds the result of a tool to the conversation in which the call is open. `false`: it is open in
-    /// none, so that the result was ignored.
-    pub fn result(&mut self, at: Duration, call_id: &str, report: ToolReport) -> bool {
-        let waits = |talk: &Conversation| {
-            talk.guest.run().is_some_and(|run| run.open_tool(call_id).is_some())
+    /// Feeds the result of a tool. It belongs to the conversation of the handle; given to the run itself, to
+    /// its own conversation, or to the only other one in which the call is open.
+    pub fn result(
+        &mut self,
+        at: Duration,
+        handle: &Handle,
+        call_id: &str,
+        report: ToolReport,
+    ) -> Reported {
+        let all = 0..self.talks.len();
+        let waiting: Vec<usize> =
+            all.clone().filter(|index| self.talks[*index].waits_for(call_id)).collect();
+        let of_handle = |index: &&usize| self.talks[**index].of == handle.of;
+        let index = if handle.is_own() {
+            match waiting[..] {
+                [only] => Some(only),
+                [] => None,
+                _ => match waiting.iter().find(|index| self.talks[**index].is_own) {
+                    Some(own) => Some(*own),
+                    None => return Reported::Ambiguous,
+                },
+            }
+        } else {
+            // Calls of one name may be in flight at the same time, each in a conversation of its own.
+            let last = |index: &&usize| self.talks[**index].last_handle == handle.number;
+            waiting.iter().find(last).or_else(|| waiting.iter().find(of_handle)).copied()
         };
-        let Some(index) = self.talks.iter().position(waits) else { return false };
-        if !self.is_in_time(at, index) {
-            return true;
+        let Some(index) = index else {
+            let is_known = self.run().is_none()
+                || all
+                    .filter(|index| handle.is_own() || of_handle(&index))
+                    .any(|index| self.talks[index].asked.contains(call_id));
+            return if is_known { Reported::Ignored } else { Reported::Unknown };
+        };
+        if self.is_in_time(at, index) {
+            self.step(at, index, |talk| talk.result(at, call_id, report));
         }
-        self.step(at, index, |talk| talk.result(at, call_id, report));
-        true
+        Reported::Taken
+    }
+
+    /// `true` if a response of the run has asked for a tool call.
+    pub fn has_asked(&self, call_id: &str) -> bool {
+        self.talks.iter().any(|talk| talk.asked.contains(call_id))
     }
 
     /// Feeds named values and measurements for policies.
@@ -423,21 +368,50 @@ impl RunState {
         self.guest_step(at, 0, |guest| drop(guest.observe(at, variables, metrics)));
     }
 
-    /// Adds what a nested run has spent.
+    /// Adds what a nested run has spent. A ceiling that is reached ends the run, unless a response is on
+    /// its way, or its last one was an answer: that was given before.
     pub fn spent(&mut self, at: Duration, spending: &Spending) {
         self.at = self.at.max(at);
-        self.tell(at, spending, None);
+        self.charge(at, spending, None);
+        let deciding = self.deciding();
+        let is_answered = self.talks[deciding].provisional().is_some_and(Termination::is_success);
+        if is_answered || self.talks.iter().any(Conversation::is_calling) {
+            return;
+        }
+        let ceilings = [Limit::MaxTurns, Limit::MaxBudgetUsd, Limit::MaxTokens];
+        let is_reached = |run: &Run| {
+            run.checks().iter().any(|check| check.met && ceilings.contains(&check.limit))
+        };
+        if self.run().is_some_and(is_reached) {
+            // The kernel refuses the next call by this ceiling, with its own evidence.
+            self.step(at, deciding, |talk| talk.ask(at, 0, Ask::default(), 0));
+        }
     }
 
     /// Adds what a response of another agent has cost: at the price of its own model, or the one that
     /// the caller gave. It is not a turn of the run.
-    pub fn spent_on(&mut self, at: Duration, decoded: Decoded, api: &'static str) {
-        let spending = self.talks[0].pricing.cost_of(decoded, api);
+    pub fn spent_on(&mut self, at: Duration, found: Detection) {
+        let spending = self.talks[0].pricing.cost_of(found);
         self.spent(at, &spending);
     }
 
-    /// Changes the limits. What was spent so far counts against the new ones.
-    pub fn set_limits(&mut self, at: Duration, limits: &Limits) {
+    /// Changes limits by name, and leaves the others. What was spent so far counts against the new ones.
+    ///
+    /// # Errors
+    /// A limit is unknown, invalid, or without effect on the guest.
+    pub fn change_limits(
+        &mut self,
+        at: Duration,
+        changes: &Map<String, Value>,
+    ) -> Result<(), LimitError> {
+        let mut limits = self.limits.clone();
+        apply(&mut limits, changes, self.mode())?;
+        self.set_limits(at, &limits);
+        Ok(())
+    }
+
+    /// Replaces the limits. What was spent so far counts against the new ones.
+    pub(crate) fn set_limits(&mut self, at: Duration, limits: &Limits) {
         self.limits = limits.clone();
         for index in 0..self.talks.len() {
             let mut limits = limits.clone();
@@ -465,12 +439,14 @@ impl RunState {
 
     /// Terminates the run.
     pub fn terminate(&mut self, at: Duration) -> Arc<Outcome> {
-        self.guest_step(at, 0, |guest| guest.terminate(at))
+        let raw = self.guest_step(at, 0, |guest| guest.terminate(at));
+        self.outcome().unwrap_or(raw)
     }
 
     /// Reports that code around the run failed. Ends the run.
     pub fn fault(&mut self, at: Duration, name: String, message: String) -> Arc<Outcome> {
-        self.guest_step(at, 0, |guest| guest.fault(at, name, message))
+        let raw = self.guest_step(at, 0, |guest| guest.fault(at, name, message));
+        self.outcome().unwrap_or(raw)
     }
 
     /// The conversation that decides how the run ends: that of the loop which calls the run itself or, if all
@@ -498,7 +474,8 @@ impl RunState {
         declared: Option<Declared>,
     ) -> Arc<Outcome> {
         if self.run().is_none() {
-            return self.guest_step(at, 0, |guest| guest.close(at, ok, detail));
+            let raw = self.guest_step(at, 0, |guest| guest.close(at, ok, detail));
+            return self.outcome().unwrap_or(raw);
         }
         let mut deciding = self.deciding();
         let is_answer = matches!(declared, Some(Declared::Submitted(_)));
@@ -523,10 +500,11 @@ impl RunState {
             }
             None => None,
         };
-        self.guest_step(at, 0, |guest| match decided {
+        let raw = self.guest_step(at, 0, |guest| match decided {
             Some(decided) => guest.close_as(at, true, detail, decided),
             None => guest.close(at, ok, detail),
-        })
+        });
+        self.outcome().unwrap_or(raw)
     }
 
     /// Ends the run with its last response if that was an answer, or a response from which a plain

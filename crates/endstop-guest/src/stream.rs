@@ -1,8 +1,8 @@
 //! A streamed response, decoded while its bytes pass, in a format that is recognised on the way.
 
-use crate::response::recognise;
+use crate::response::{Detection, recognise};
 use endstop_wire::dialect::{self, Dialect};
-use endstop_wire::{Decoded, Delta, Eof, Headers, RequestFacts, StreamDecoder};
+use endstop_wire::{Delta, Eof, Headers, RequestFacts, StreamDecoder};
 
 /// Bytes that are stored at most until the format is recognised.
 const MOST_HELD: usize = 64 * 1024;
@@ -18,7 +18,7 @@ pub struct Stream {
     held: Vec<u8>,
     /// `true` if the body exceeded a limit, or a frame could not be read.
     broken: bool,
-    finished: Option<Decoded>,
+    finished: Option<Detection>,
 }
 
 impl Stream {
@@ -72,13 +72,12 @@ impl Stream {
         true
     }
 
-    /// Ends the body, and returns the response with the name of its format. `reset` is `true` if the
+    /// Ends the body, and returns the response. `reset` is `true` if the
     /// connection broke. Another call returns the same.
-    pub fn finish(&mut self, reset: bool) -> (Decoded, &'static str) {
-        let dialect = self.dialect.unwrap_or(dialect::OPENAI_CHAT);
+    pub fn finish(&mut self, reset: bool) -> Detection {
         // A run finishes a decoder that its caller may have finished before.
         if let Some(done) = &self.finished {
-            return (done.clone(), dialect.name);
+            return done.clone();
         }
         if self.decoder.is_none() {
             // The whole body may be one that is recognised only now, or not at all.
@@ -94,14 +93,13 @@ impl Stream {
             StreamDecoder::new(dialect, self.status, Headers::new(), self.facts)
         });
         let decoded = decoder.finish(if reset { Eof::Reset } else { Eof::Clean });
-        self.finished = Some(decoded.clone());
-        (decoded, dialect.name)
+        self.finished.insert(Detection { api: dialect.name, decoded }).clone()
     }
 
     /// `true` if the protocol's end marker arrived, so that nothing more needs to be read.
     pub fn is_complete(&mut self) -> bool {
         match &self.finished {
-            Some(done) => done.complete,
+            Some(done) => done.decoded.complete,
             None => self.decoder.as_mut().is_some_and(StreamDecoder::is_complete),
         }
     }

@@ -96,7 +96,8 @@ impl CodePolicy {
         if let Some(reason) = answer.failed {
             return Err(fault(reason, answer.stack));
         }
-        let verdict = answer.verdict.unwrap_or_default().read(&self.source.name);
+        let read = |fields: VerdictFields| fields.read(&self.source.name);
+        let verdict = answer.verdict.map_or(Ok(Verdict::Continue), read);
         verdict.map_err(|e| fault(e.reason.clone(), None))
     }
 }

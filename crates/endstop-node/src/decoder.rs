@@ -80,8 +80,7 @@ impl NativeDecoder {
     /// Ends the body. `reset` is true if the connection broke.
     #[napi(catch_unwind)]
     pub fn finish(&self, reset: bool) -> Result<NativeDetection> {
-        let (decoded, api) = self.stream.take("decoder")?.finish(reset);
-        Ok(NativeDetection { decoded, api })
+        Ok(NativeDetection(self.stream.take("decoder")?.finish(reset)))
     }
 
     /// True if the protocol's end marker arrived, so that nothing more needs to be read.

@@ -1,7 +1,7 @@
 //! A response that a framework describes, because it does not show the provider's bytes.
 
 use crate::detection::NativeDetection;
-use crate::usage::count;
+use crate::response::count;
 use endstop_core::ToolCall;
 use endstop_guest::describe::Description;
 use napi_derive::napi;
@@ -49,7 +49,7 @@ pub fn describe(given: Described) -> NativeDetection {
         name: call.name,
         arguments: call.arguments,
     });
-    let decoded = endstop_guest::describe::describe(Description {
+    NativeDetection(endstop_guest::describe::describe(Description {
         text: given.text.unwrap_or_default(),
         finish: given.finish,
         calls: calls.collect(),
@@ -62,6 +62,5 @@ pub fn describe(given: Described) -> NativeDetection {
         },
         cost_usd: given.cost_usd,
         model: given.model,
-    });
-    NativeDetection { decoded, api: "" }
+    }))
 }

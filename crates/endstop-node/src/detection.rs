@@ -1,14 +1,13 @@
 //! Detection of why a model's turn ended, from one response.
 
-use crate::call::Call;
 use crate::errors::{Code, Result, config, from_json, to_json};
-use crate::signal::{ModelError, Signal};
-use crate::usage::Usage;
-use endstop_core::{ModelTurn, Part};
-use endstop_guest::response::{Body, split_calls};
-use endstop_wire::detect::{printed, request_facts};
+use crate::fields::object;
+use crate::response::{Call, ModelError, Signal, Usage};
+use endstop_guest::detection_fields;
+use endstop_guest::response::{Body, Chunks, Detection};
+use endstop_wire::detect::{DetectError, request_facts};
 use endstop_wire::dialect::{self, Dialect};
-use endstop_wire::{Decoded, Headers, RequestFacts};
+use endstop_wire::{Headers, RequestFacts};
 use napi::Either;
 use napi_derive::napi;
 
@@ -50,110 +49,28 @@ impl ResponseFacts {
     }
 }
 
-/// A decoded response: its content, and why the model stopped.
-#[napi(object, use_nullable = true)]
-pub struct DetectionFields {
-    /// The wire format, for example `openai-chat`; empty if the response was described by hand.
-    #[napi(readonly)]
-    pub api: String,
-    /// The reason why the model stopped, with the provider's own value.
-    #[napi(readonly)]
-    pub signal: Signal,
-    /// The reason alone.
-    #[napi(readonly, ts_type = "SignalReason")]
-    pub reason: String,
-    /// True if the turn ends the model's part: it asks for no tool and is not paused.
-    #[napi(readonly)]
-    pub should_terminate: bool,
-    /// The visible text.
-    #[napi(readonly)]
-    pub text: String,
-    /// The reasoning in plain text.
-    #[napi(readonly)]
-    pub reasoning: String,
-    /// The text with which the model refused, if the provider marks it.
-    #[napi(readonly)]
-    pub refusal: Option<String>,
-    /// The tool calls that may run. A call that the token limit or a lost connection cut, or whose
-    /// arguments are not a JSON object, is never among them.
-    #[napi(readonly, ts_type = "readonly Call[]")]
-    pub calls: Vec<Call>,
-    /// The tool calls that must not run, because they are cut or invalid.
-    #[napi(readonly, ts_type = "readonly Call[]")]
-    pub cut_calls: Vec<Call>,
-    /// Token usage.
-    #[napi(readonly)]
-    pub usage: Usage,
-    /// The model that answered, as the provider names it.
-    #[napi(readonly)]
-    pub model: Option<String>,
-    /// The error that the response is, or that ended it; otherwise null.
-    #[napi(readonly)]
-    pub error: Option<ModelError>,
-    /// True if a finish value or the protocol's end marker arrived.
-    #[napi(readonly)]
-    pub complete: bool,
-    /// True if the response was a stream of events.
-    #[napi(readonly)]
-    pub streamed: bool,
+detection_fields! { object
+    /// A decoded response: its content, and why the model stopped.
+    DetectionFields(Detection);
 }
 
 /// A decoded response as the kernel has it, which a run reads.
 #[napi]
 #[derive(Clone)]
-pub struct NativeDetection {
-    pub(crate) decoded: Decoded,
-    /// The wire format; empty if the caller described the response.
-    pub(crate) api: &'static str,
-}
+pub struct NativeDetection(pub(crate) Detection);
 
 #[napi]
 impl NativeDetection {
     /// Returns the content as a plain object.
     #[napi(catch_unwind)]
     pub fn fields(&self) -> Result<DetectionFields> {
-        let Decoded { turn, error, signal, complete, streamed, .. } = &self.decoded;
-        let parts: &[Part] = turn.as_ref().map_or(&[], |turn| &turn.parts);
-        let (calls, cut_calls) = split_calls(&self.decoded);
-        let reasoning = parts.iter().filter_map(|part| match part {
-            Part::Reasoning { text } => Some(text.as_str()),
-            _ => None,
-        });
-        let refusal: String = parts
-            .iter()
-            .filter_map(|part| match part {
-                Part::Refusal { text } => Some(text.as_str()),
-                _ => None,
-            })
-            .collect();
-        let no_usage = endstop_core::Usage::default();
-        Ok(DetectionFields {
-            api: self.api.to_owned(),
-            reason: signal.reason.as_str().to_owned(),
-            should_terminate: signal.should_terminate,
-            signal: Signal::of(signal)?,
-            text: turn.as_ref().map(ModelTurn::text).unwrap_or_default(),
-            reasoning: reasoning.collect(),
-            refusal: Some(refusal).filter(|text| !text.is_empty()),
-            calls: calls.into_iter().map(Call::from).collect(),
-            cut_calls: cut_calls.into_iter().map(Call::from).collect(),
-            usage: Usage::from(turn.as_ref().map_or(&no_usage, |turn| &turn.usage)),
-            model: turn.as_ref().and_then(|turn| turn.model.clone()),
-            error: error.as_ref().map(ModelError::from),
-            complete: *complete,
-            streamed: *streamed,
-        })
+        DetectionFields::of(&self.0)
     }
 
     /// Returns the object that `endstop detect` prints, as JSON.
     #[napi(catch_unwind)]
     pub fn printed(&self) -> Result<String> {
-        let mut object = printed(&self.decoded);
-        // A response that was described by hand has no format.
-        if !self.api.is_empty() {
-            object.insert("api".to_owned(), self.api.into());
-        }
-        to_json(&object)
+        to_json(&self.0.printed())
     }
 }
 
@@ -198,9 +115,16 @@ fn decode_sent(
 ) -> Result<NativeDetection> {
     let (given, headers, request) = (facts.dialect()?, facts.headers(), facts.request()?);
     let body = Body { bytes, status, headers: &headers, request: &request };
-    let as_last = if given.is_none() { body.decode_as_last(last) } else { None };
-    let found = as_last.map_or_else(|| body.decode(given), Ok);
-    let (decoded, api) =
-        found.map_err(|problem| napi::Error::new(Code::Format, problem.to_string()))?;
-    Ok(NativeDetection { decoded, api })
+    body.detect(given, last).map(NativeDetection).map_err(format_problem)
+}
+
+fn format_problem(problem: DetectError) -> napi::Error<Code> {
+    napi::Error::new(Code::Format, problem.to_string())
+}
+
+/// Checks that the chunks of a stream, as text, are those of one response.
+#[napi(catch_unwind)]
+pub fn check_chunks(chunks: Vec<String>) -> Result<()> {
+    let mut seen = Chunks::default();
+    chunks.iter().try_for_each(|chunk| seen.add(chunk.as_bytes())).map_err(format_problem)
 }

@@ -9,22 +9,19 @@
 
 #![cfg_attr(test, allow(dead_code, reason = "`#[napi]` exports nothing from a test build"))]
 
-mod call;
 mod code_policy;
 mod decoder;
 mod describe;
 mod detection;
 mod errors;
+mod fields;
 mod limits;
-mod members;
 mod outcome;
 mod policy;
 mod price;
 mod redact;
+mod response;
 mod run;
 mod run_input;
-mod signal;
 mod slot;
-mod turn;
-mod usage;
 mod verdict;

@@ -2,25 +2,23 @@
 //!
 //! The time since the start comes in with each call, in milliseconds.
 
-use crate::call::Call;
 use crate::code_policy::with_policies;
 use crate::detection::{NativeDetection, ResponseFacts, bytes_of, decode};
 use crate::errors::{Result, config, from_json};
 use crate::limits::{read_changes, read_limits};
-use crate::outcome::OutcomeFields;
+use crate::outcome::{OutcomeFields, TurnFields};
 use crate::policy::NativePolicy;
 use crate::price::PriceFields;
+use crate::response::{ModelError, Usage, count, read_class};
 use crate::run_input::{AskFields, Report, read_map, read_time};
-use crate::signal::{ModelError, Signal, read_class};
 use crate::slot::Slot;
-use crate::turn::TurnFields;
-use crate::usage::{Usage, count};
 use endstop_core::guest::Spending;
 use endstop_core::{GuestMode, Message, NanoUsd, RunSpec};
 use endstop_guest::choice;
 use endstop_guest::park::Terms;
 use endstop_guest::pricing::Pricing;
-use endstop_guest::run_state::{Declared, Handle, InvalidDeclaration, RunState};
+use endstop_guest::response::Detection;
+use endstop_guest::run_state::{Declared, Handle, InvalidDeclaration, Reported, RunState};
 use endstop_wire::redact::secrets_out;
 use napi::{Either, Env};
 use napi_derive::napi;
@@ -92,8 +90,6 @@ pub struct NativeRun {
     state: Slot<RunState>,
     /// A stop for the call that has the state.
     requested: Cell<Requested>,
-    /// The capabilities of the loop.
-    guest: GuestMode,
 }
 
 impl NativeRun {
@@ -121,8 +117,8 @@ impl NativeRun {
         Ok(state)
     }
 
-    fn around(state: RunState, guest: GuestMode) -> NativeRun {
-        NativeRun { state: Slot::new(state), requested: Cell::new(Requested::Nothing), guest }
+    fn around(state: RunState) -> NativeRun {
+        NativeRun { state: Slot::new(state), requested: Cell::new(Requested::Nothing) }
     }
 
     /// Performs a stop that a policy requested.
@@ -192,7 +188,7 @@ impl NativeRun {
             guest: Some(guest),
             ..RunSpec::new(messages)
         };
-        Ok(NativeRun::around(RunState::new(spec, pricing), guest))
+        Ok(NativeRun::around(RunState::new(spec, pricing)))
     }
 
     /// Asks if the model may be called. With `ends`, an answer ends the run unless input or a retry
@@ -237,7 +233,7 @@ impl NativeRun {
         handle: Option<&NativeHandle>,
     ) -> Result<TurnFields> {
         // A copy, because JavaScript has the object and may feed it to another run as well.
-        self.feed(env, at, response.clone(), handle)
+        self.feed(env, at, response.0.clone(), handle)
     }
 
     /// Decodes a response, and feeds it.
@@ -253,7 +249,7 @@ impl NativeRun {
         // The format of the last response is tried before the format is recognised anew.
         let last = self.take()?.api();
         let found = decode(bytes_of(&body), &facts.unwrap_or_default(), last)?;
-        self.feed(env, at, found, handle)
+        self.feed(env, at, found.0, handle)
     }
 
     /// Feeds streamed content while it arrives. False: stop reading, the run has ended.
@@ -287,11 +283,34 @@ impl NativeRun {
 
     /// Feeds the result of a tool call. False: the run has ended.
     #[napi(catch_unwind)]
-    pub fn result(&self, env: Env, at: f64, call: String, report: Report) -> Result<bool> {
+    pub fn result(
+        &self,
+        env: Env,
+        at: f64,
+        call: String,
+        report: Report,
+        handle: Option<&NativeHandle>,
+    ) -> Result<bool> {
         let report = report.read()?;
-        self.continues(env, at, |state, at| {
-            state.result(at, &call, report);
-        })
+        let (reported, running) = self.step(env, at, |state, at| {
+            (state.result(at, &own(handle), &call, report), state.is_running())
+        })?;
+        let problem = match reported {
+            Reported::Taken | Reported::Ignored => return Ok(running),
+            Reported::Unknown => {
+                "no response here has asked for it; pass the Call of a Turn, or its id"
+            }
+            Reported::Ambiguous => {
+                "several conversations wait for it; pass its result to the ModelCall that asked for it"
+            }
+        };
+        Err(config(format!("invalid call `{call}`: {problem}")))
+    }
+
+    /// True if a response of the run has asked for a tool call.
+    #[napi(catch_unwind)]
+    pub fn has_asked(&self, call: String) -> Result<bool> {
+        Ok(self.take()?.has_asked(&call))
     }
 
     /// Feeds named values and measurements for policies, as JSON.
@@ -354,17 +373,18 @@ impl NativeRun {
     /// Adds what a response of another agent has cost, which is not a turn of this run.
     #[napi(catch_unwind)]
     pub fn spent_on(&self, env: Env, at: f64, response: &NativeDetection) -> Result<bool> {
-        let NativeDetection { decoded, api } = response.clone();
-        self.continues(env, at, |state, at| state.spent_on(at, decoded, api))
+        let found = response.0.clone();
+        self.continues(env, at, |state, at| state.spent_on(at, found))
     }
 
-    /// Changes the limits of the run. What was spent so far counts against the new ones.
+    /// Changes limits of the run, and leaves the others. What was spent so far counts against the new ones.
     #[napi(catch_unwind)]
     pub fn set_limits(&self, env: Env, at: f64, limits: String) -> Result<bool> {
-        let limits = read_limits(&limits, self.guest)?;
-        self.continues(env, at, |state, at| {
-            state.set_limits(at, &limits);
-        })
+        let changes = read_changes(&limits)?;
+        self.step(env, at, |state, at| {
+            state.change_limits(at, &changes).map(|()| state.is_running())
+        })?
+        .map_err(config)
     }
 
     /// Checks the clock. False: the run has ended.
@@ -446,9 +466,14 @@ impl NativeRun {
             allow: &allow,
             policy: policy.map(endstop_core::BoxPolicy::into_inner),
         };
-        let state = RunState::resume(&text, terms).map_err(config)?;
-        let guest = state.mode();
-        Ok(NativeRun::around(state, guest))
+        Ok(NativeRun::around(RunState::resume(&text, terms).map_err(config)?))
+    }
+
+    /// Gives the text of a resumed run back, because the JavaScript half could not use the run.
+    #[napi(catch_unwind)]
+    pub fn give_back(&self) -> Result<()> {
+        self.take()?.give_back();
+        Ok(())
     }
 
     /// True if the run is parked.
@@ -479,7 +504,7 @@ impl NativeRun {
             outcome: outcome.map(|outcome| OutcomeFields::of(&outcome)).transpose()?,
             ending: state.ending().map(|one| one.as_str().to_owned()),
             turns: state.turns(),
-            usage: Usage::from(&state.usage()),
+            usage: Usage::of(&state.usage())?,
             cost_usd: state.cost().to_usd(),
             wake_at: state.wake_at().map(|at| at.as_secs_f64() * 1e3),
         })
@@ -491,23 +516,11 @@ impl NativeRun {
         &self,
         env: Env,
         at: f64,
-        found: NativeDetection,
+        found: Detection,
         handle: Option<&NativeHandle>,
     ) -> Result<TurnFields> {
-        let NativeDetection { decoded, api } = found;
-        let turn = self.step(env, at, |state, at| state.turn(at, &own(handle), decoded, api))?;
-        let ending = turn.ending_or_end();
-        Ok(TurnFields {
-            text: turn.text,
-            calls: turn.calls.iter().map(|call| Call::of(call)).collect(),
-            held_back: turn.held_back.iter().map(|call| Call::of(call)).collect(),
-            signal: Signal::of(&turn.signal)?,
-            usage: Usage::from(&turn.usage),
-            error: turn.error.as_ref().map(ModelError::from),
-            ending: ending.map(|one| one.as_str().to_owned()),
-            stopped: turn.outcome.is_some(),
-            outcome: turn.outcome.map(|outcome| OutcomeFields::of(&outcome)).transpose()?,
-        })
+        let turn = self.step(env, at, |state, at| state.turn(at, &own(handle), found))?;
+        TurnFields::of(&turn)
     }
 }
 
@@ -532,5 +545,5 @@ fn own(handle: Option<&NativeHandle>) -> Handle {
 #[napi(catch_unwind)]
 pub fn model_error(kind: String, message: String) -> Result<ModelError> {
     let class = read_class(&kind)?;
-    Ok(ModelError::from(&endstop_core::ModelError::new(class, secrets_out(&message))))
+    ModelError::of(&endstop_core::ModelError::new(class, secrets_out(&message)))
 }

@@ -28,8 +28,8 @@ impl AskFields {
         Ask {
             input: self.input.unwrap_or_default(),
             retry: self.retry.unwrap_or(false),
-            prompt_bytes: self.prompt_bytes.map(crate::usage::count),
-            output_cap: self.output_cap.map(crate::usage::count),
+            prompt_bytes: self.prompt_bytes.map(crate::response::count),
+            output_cap: self.output_cap.map(crate::response::count),
             streaming: self.streaming.unwrap_or(false),
         }
     }

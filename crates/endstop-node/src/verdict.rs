@@ -1,57 +1,18 @@
 //! The decision of a policy about a step.
 
-use crate::errors::{Result, config, from_json, to_json};
-use endstop_core::{PolicyEnd, Stop, Termination, Verdict, closed};
+use crate::errors::{Result, config, from_json};
+use crate::fields::object;
+use endstop_core::{PolicyEnd, Stop, Verdict};
 use endstop_guest::choice::policy_end;
+use endstop_guest::verdict_fields;
 use napi_derive::napi;
 
-/// The decision of a policy about a step: continue, continue with a message for the model, or stop.
-#[napi(object, use_nullable = true)]
-#[derive(Default)]
-pub struct VerdictFields {
-    /// True if the run stops.
-    #[napi(readonly)]
-    pub stops: bool,
-    /// The termination of the run, if it stops.
-    #[napi(readonly, ts_type = "Termination | null")]
-    pub ends_as: Option<String>,
-    /// The answer as text, if the verdict has one.
-    #[napi(readonly)]
-    pub answer: Option<String>,
-    /// The answer as a value of JSON, if the verdict has one.
-    // JSON text here; the JavaScript half parses it.
-    #[napi(readonly, ts_type = "any")]
-    pub deliverable: Option<String>,
-    /// Name of the policy that decided.
-    #[napi(readonly)]
-    pub policy: Option<String>,
-    /// The reason, for a person to read; empty if the run continues.
-    #[napi(readonly)]
-    pub evidence: String,
-    /// The message for the model, if the policy has one.
-    #[napi(readonly)]
-    pub message: Option<String>,
+verdict_fields! { object
+    /// The decision of a policy about a step: continue, continue with a message for the model, or stop.
+    VerdictFields(Verdict);
 }
 
 impl VerdictFields {
-    pub(crate) fn of(verdict: &Verdict) -> Result<VerdictFields> {
-        Ok(match verdict.closed() {
-            closed::Verdict::Continue => VerdictFields::default(),
-            closed::Verdict::Tell(message) => {
-                VerdictFields { message: Some(message.to_owned()), ..VerdictFields::default() }
-            }
-            closed::Verdict::Stop(stop) => VerdictFields {
-                stops: true,
-                ends_as: Some(Termination::from(stop.ends_as).as_str().to_owned()),
-                answer: stop.answer.clone(),
-                deliverable: stop.deliverable().as_ref().map(to_json).transpose()?,
-                policy: Some(stop.policy.clone()),
-                evidence: stop.evidence.clone(),
-                message: None,
-            },
-        })
-    }
-
     /// Returns the verdict of the kernel, by the policy of this name.
     pub(crate) fn read(self, policy: &str) -> Result<Verdict> {
         if !self.stops {

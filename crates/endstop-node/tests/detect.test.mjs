@@ -155,6 +155,21 @@ test('part of a response is refused by its name', () => {
   }
 });
 
+test('a list of responses, and one event, are refused', () => {
+  const whole = JSON.parse(chat('Hi'));
+  for (const list of [[whole, whole], [chat('Hi'), chat('Hi')]]) {
+    assert.throws(() => detect(list), (e) => e instanceof FormatError && /a list of several responses/.test(e.message));
+    assert.throws(() => new endstop.Run().turn(list), FormatError);
+  }
+  assert.equal(detect([whole]).text, 'Hi');
+  const event = { object: 'chat.completion.chunk', choices: [{ delta: { content: 'Hi' } }] };
+  for (const form of [event, JSON.stringify(event)]) {
+    assert.throws(() => detect(form), (e) => e instanceof FormatError && /one event of a stream/.test(e.message));
+  }
+  const { text, complete, error } = detect([event]);
+  assert.deepEqual([text, complete, error?.kind], ['Hi', false, 'incomplete_stream']);
+});
+
 test('empty body says what to pass, unless a server sent it', () => {
   for (const empty of ['', '  \n', new Uint8Array(), []]) {
     assert.throws(() => detect(empty), (e) => e instanceof FormatError && /the body is empty; give the body/.test(e.message));

@@ -229,7 +229,7 @@ test('results and observations reach the run', () => {
   run.go();
   const [call] = run.turn(tool()).calls;
   assert.throws(() => run.result(call, 'x', { status: 'fine' }), ConfigError);
-  assert.equal(run.result('unknown', 'x'), true);
+  assert.throws(() => run.result('unknown', 'x'), (e) => e instanceof ConfigError && /no response here has asked for it/.test(e.message));
   run.result(call.id, new TypeError('no'));
   run.spent({ inputTokens: 10, outputTokens: 5, costUsd: 0.5, turns: 2 });
   assert.ok(run.observe({ metrics: { last_reward: 0.1 } }));
@@ -414,6 +414,7 @@ test('a parked run resumes once, on no looser limits', async () => {
   assert.throws(() => Run.resume(parked().park(), { maxTurn: 9 }), /maxTurns/);
   assert.throws(() => Run.resume(parked().park(), { allow: ['maxTurn'] }), /max_turns/);
   assert.throws(() => Run.resume(parked().park(), { task: 'x' }), /unknown/);
+  for (const allow of [['timeout'], ['timeoutMs'], ['timeout_ms']]) assert.ok(Run.resume(parked().park(), { timeoutMs: 90_000, allow }).running);
   for (const allow of [['maxTurns'], ['max_turns']]) assert.ok(Run.resume(parked().park(), { maxTurns: 9, allow }).running);
   assert.ok(Run.resume(parked().park(), { limits: { maxTurns: 2 } }).running);
   const stopped = new AbortController();
@@ -425,6 +426,82 @@ test('a parked run resumes once, on no looser limits', async () => {
   const script = `const { Run } = require('@endstop/node'); const run = Run.resume(process.argv[1]); run.result('c1', 'x'); run.go(); run.turn(${JSON.stringify(chat('Done.'))}); console.log(JSON.stringify([run.close().termination, run.turns]));`;
   const { stdout } = spawnSync(process.execPath, ['-e', script, parked().park()], { encoding: 'utf8' });
   assert.equal(stdout.trim(), '["stop",2]');
+});
+
+test('a failed resume does not use the text', () => {
+  const run = new Run();
+  run.go();
+  run.turn(tool(1));
+  const text = run.park();
+  assert.throws(() => Run.resume(text, { clock: () => { throw new RangeError('no clock'); } }), RangeError);
+  const again = Run.resume(text);
+  assert.equal(again.turns, 1);
+  assert.throws(() => Run.resume(text), /resumed before/);
+  assert.throws(() => again.result('of another run', 'x'), /no response here has asked for it/);
+  assert.ok(again.result('c1', 'x'));
+  assert.ok(again.result('c1', 'x'), 'a second result is ignored');
+});
+
+test('a result belongs to the conversation it is given to', () => {
+  const run = new Run();
+  const [first, second] = [run.call('first'), run.call('second')];
+  for (const call of [first, second]) {
+    assert.ok(call.ask());
+    assert.equal(call.turn(tool(1)).calls.length, 1);
+  }
+  assert.throws(() => run.result('c1', 'x'), (e) => e instanceof ConfigError && /several conversations wait for it/.test(e.message));
+  assert.ok(second.result('c1', 'x'));
+  assert.ok(first.result('c1', 'x'));
+  assert.throws(() => first.result('c2', 'x'), /no response here has asked for it/);
+});
+
+test('spending that reaches a ceiling ends the run', () => {
+  for (const [limits, spent, ending] of [
+    [{ maxBudgetUsd: 1 }, { costUsd: 1.5 }, 'error_max_budget_usd'],
+    [{ maxTurns: 3 }, { costUsd: 0, turns: 2 }, 'error_max_turns'],
+  ]) {
+    const run = new Run(limits);
+    run.go();
+    run.turn(tool(1));
+    assert.equal(run.spent(spent), false);
+    assert.equal(run.outcome.termination, ending);
+  }
+  const answered = new Run({ maxBudgetUsd: 1 });
+  answered.go();
+  answered.turn(chat('42'));
+  assert.ok(answered.spent({ costUsd: 2 }));
+  assert.equal(answered.close().termination, 'stop');
+});
+
+test('changed limits leave the others', () => {
+  const run = new Run({ maxTurns: 1 });
+  assert.ok(run.setLimits({ maxTokens: 1_000_000 }));
+  run.go();
+  run.turn(tool(1));
+  run.result('c1', 'x');
+  assert.equal(run.go(), false);
+  assert.equal(run.outcome.termination, 'error_max_turns');
+});
+
+test('cost without a known prompt has no bound', () => {
+  const lost = (ask) => {
+    const run = new Run({ price: 'in=1,out=1' });
+    run.ask({ outputCap: 100, ...ask });
+    run.failed('lost', 'incomplete_stream');
+    return run.close(false).costUpperUsd;
+  };
+  assert.equal(lost({}), null);
+  assert.ok(Math.abs(lost({ promptBytes: 400 }) - 500e-6) < 1e-9);
+});
+
+test('evidence is redacted', () => {
+  const secret = `sk-ant-api03-${'a1B2'.repeat(23)}`;
+  const run = new Run();
+  run.go();
+  run.turn(chat('half', { finish: secret }));
+  const outcome = run.close();
+  assert.match(outcome.evidence, /\[redacted\]/);
+  assert.ok(!JSON.stringify(outcome.decidedBy).includes(secret));
 });
 
 test('the end is told once, and a listener that throws breaks nothing', async () => {

@@ -78,14 +78,16 @@ export declare class NativeRun {
   /** Feeds the failure of a model call. False: the run has ended. */
   failed(at: number, problem: ModelError, handle?: NativeHandle | undefined | null): boolean
   /** Feeds the result of a tool call. False: the run has ended. */
-  result(at: number, call: string, report: Report): boolean
+  result(at: number, call: string, report: Report, handle?: NativeHandle | undefined | null): boolean
+  /** True if a response of the run has asked for a tool call. */
+  hasAsked(call: string): boolean
   /** Feeds named values and measurements for policies, as JSON. */
   observe(at: number, variables?: string | undefined | null, metrics?: string | undefined | null): boolean
   /** Adds what a nested run has spent. */
   spent(at: number, spent: SpentFields): boolean
   /** Adds what a response of another agent has cost, which is not a turn of this run. */
   spentOn(at: number, response: NativeDetection): boolean
-  /** Changes the limits of the run. What was spent so far counts against the new ones. */
+  /** Changes limits of the run, and leaves the others. What was spent so far counts against the new ones. */
   setLimits(at: number, limits: string): boolean
   /** Checks the clock. False: the run has ended. */
   tick(at: number): boolean
@@ -109,6 +111,8 @@ export declare class NativeRun {
    * may be looser.
    */
   static resume(text: string, limits?: string | undefined | null, allow?: Array<string> | undefined | null, policy?: NativePolicy | undefined | null): NativeRun
+  /** Gives the text of a resumed run back, because the JavaScript half could not use the run. */
+  giveBack(): void
   /** True if the run is parked. */
   isParked(): boolean
   /** Milliseconds for which the run has run, as of its last event. */
@@ -150,6 +154,9 @@ export interface Call {
   /** The arguments, parsed; null if they are not a JSON object. Blank arguments are an empty one. */
   readonly args: Record<string, any> | null | null
 }
+
+/** Checks that the chunks of a stream, as text, are those of one response. */
+export declare function checkChunks(chunks: Array<string>): void
 
 /** Checks the name of a termination that a policy may cause. */
 export declare function checkPolicyEnd(name: string): void
@@ -229,7 +236,7 @@ export interface DetectionFields {
   readonly api: string
   /** The reason why the model stopped, with the provider's own value. */
   readonly signal: Signal
-  /** The reason alone. */
+  /** The reason alone, a `SignalReason`. */
   readonly reason: SignalReason
   /** True if the turn ends the model's part: it asks for no tool and is not paused. */
   readonly shouldTerminate: boolean
@@ -250,7 +257,7 @@ export interface DetectionFields {
   readonly usage: Usage
   /** The model that answered, as the provider names it. */
   readonly model: string | null
-  /** The error that the response is, or that ended it; otherwise null. */
+  /** The error that the response is, or that ended it. */
   readonly error: ModelError | null
   /** True if a finish value or the protocol's end marker arrived. */
   readonly complete: boolean
@@ -307,7 +314,7 @@ export declare function modelError(kind: string, message: string): ModelError
 
 /** The error of a model call, or a response that is an error. */
 export interface ModelError {
-  /** Class of the error. */
+  /** Class of the error, an `ErrorClass`. */
   readonly kind: ErrorClass
   /** The category, which determines what to do next. */
   readonly category: Category
@@ -315,12 +322,14 @@ export interface ModelError {
   readonly status: number | null
   /** The provider's message, or Endstop's own. Contains no credential. */
   readonly message: string
-  /** Wait time in milliseconds that the provider asks for. */
+  /** Wait time that the provider asks for: in seconds, and in milliseconds in JavaScript. */
   readonly retryAfterMs: number | null
 }
 
 /** The ending of a run: one, typed, priced and explained. */
 export interface OutcomeFields {
+  /** The outcome as JSON, as in the last line of `endstop run --json`. */
+  readonly json: string
   /** The termination. */
   readonly termination: Termination
   /** The category, which determines what to do next. */
@@ -329,13 +338,13 @@ export interface OutcomeFields {
   readonly isSuccess: boolean
   /** The reason for the ending, for a person to read. */
   readonly evidence: string
-  /** The check that ended the run. */
+  /** The check that ended the run: `layer`, `name` and `evidence`. */
   readonly decidedBy: DecidedBy
   /** Other terminations that also applied. */
   readonly also: readonly Termination[]
   /**
-   * The answer of a success: what was declared, else the visible part of the last text. Null if the run
-   * is not a success; see `lastText`.
+   * The answer of a success: what was declared, else the visible part of the last text. Missing if the
+   * run is not a success; the last text may then be partial.
    */
   readonly answer: string | null
   /** The last visible text that is not blank; partial if the response was cut. */
@@ -350,23 +359,24 @@ export interface OutcomeFields {
   readonly usage: Usage
   /** Known cost in US dollars. */
   readonly costUsd: number
-  /** Upper bound on the cost in US dollars; null if no bound is known. */
+  /** Upper bound on the cost in US dollars, if one is known. */
   readonly costUpperUsd: number | null
-  /** True if part of the cost is unknown. `costUsd` is then a lower bound. */
+  /** True if part of the cost is unknown. The known cost is then a lower bound. */
   readonly costUnknown: boolean
-  /** Milliseconds from start to end. */
+  /** Seconds from start to end; milliseconds in JavaScript. */
   readonly durationMs: number
-  /** Wait time in milliseconds that the provider asked for, if that is why the run ended. */
+  /**
+   * Wait time that the provider asked for, if that is why the run ended: in seconds, and in
+   * milliseconds in JavaScript.
+   */
   readonly retryAfterMs: number | null
-  /** Details of a failure, for example the stack of a policy that threw. */
+  /** Details of a failure, for example the trace of a policy that failed. */
   readonly errorDiagnostic: string | null
   /**
    * Exit status for a process whose run ended so: 0 success, 10 retryable, 20 capacity, 30
    * fatal, 130 cancelled, 143 terminated.
    */
   readonly exitStatus: number
-  /** The outcome as JSON, as in the last line of `endstop run --json`. */
-  readonly json: string
 }
 
 /** Returns the names of the built-in policies. */
@@ -378,9 +388,9 @@ export interface PriceFields {
   readonly input: number
   /** Dollars per million generated tokens. */
   readonly output: number
-  /** Dollars per million prompt tokens read from a cache; null: as `input`. */
+  /** Dollars per million prompt tokens read from a cache, if that is not the price of `input`. */
   readonly cachedInput: number | null
-  /** Dollars per million prompt tokens written to a cache; null: as `input`. */
+  /** Dollars per million prompt tokens written to a cache, if that is not the price of `input`. */
   readonly cacheWrite: number | null
   /** True if every call has this price; false if it is the highest of several. */
   readonly exact: boolean
@@ -462,11 +472,11 @@ export interface RunOptions {
 
 /** The reason why the model stopped its turn, with the provider's own value. */
 export interface Signal {
-  /** The reason. */
+  /** The reason, a `SignalReason`. */
   readonly reason: SignalReason
   /** True if the turn ends the model's part: it asks for no tool and is not paused. */
   readonly shouldTerminate: boolean
-  /** The confidence that the reason was read correctly. */
+  /** The confidence that the reason was read correctly, a `Confidence`. */
   readonly confidence: Confidence
   /** Name of the field that the reason was read from, for example `finish_reason`. */
   readonly originalField: string
@@ -513,9 +523,9 @@ export interface TurnFields {
   /** The error that the response is, or that ended it. */
   readonly error: ModelError | null
   /**
-   * The ending that the run has if its loop ends now; null while the model waits for its tools.
-   * An ending that is not a success, such as `error_output_truncated`, means that the response is
-   * not an answer; the loop may still continue from it.
+   * The ending that the run has if its loop ends now; there is none while the model waits for its
+   * tools. An ending that is not a success, such as `error_output_truncated`, means that the
+   * response is not an answer; the loop may still continue from it.
    */
   readonly ending: Termination | null | null
   /** True if the run has ended: call neither the model nor a tool. */

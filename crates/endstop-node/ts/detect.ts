@@ -217,13 +217,20 @@ export function bytesOf(response: Body): Uint8Array | string {
   return JSON.stringify(response);
 }
 
-/** Joins the chunks of a stream: bytes and text as they are, objects as server-sent events. */
+/**
+ * Joins the chunks of a stream: bytes and text as they are, objects as server-sent events. Whole responses in
+ * a list are an error, because one answer and one usage would be made of them.
+ */
 function joined(chunks: readonly (Uint8Array | string | object)[]): Uint8Array {
+  const texts: string[] = [];
   const parts = chunks.map((chunk) => {
-    if (typeof chunk === 'string') return Buffer.from(chunk);
+    if (chunk instanceof Uint8Array) return chunk;
     if (isUnread(chunk)) throw new ConfigError(`invalid chunk of type ${shown(chunk)}: ${UNREAD}`);
-    return chunk instanceof Uint8Array ? chunk : Buffer.from(`data: ${JSON.stringify(chunk)}\n\n`);
+    const text = typeof chunk === 'string' ? chunk : JSON.stringify(chunk);
+    texts.push(text);
+    return Buffer.from(typeof chunk === 'string' ? text : `data: ${text}\n\n`);
   });
+  if (texts.length > 1) bound(() => native.checkChunks(texts));
   return Buffer.concat(parts);
 }
 

@@ -191,6 +191,27 @@ abstract class Calls {
     const error: ModelError = failureOf(problem, kind);
     return this.continues(this.step((at) => this.native.failed(at, error, this.handle)));
   }
+
+  /**
+   * Feeds the result of a tool call. `call` is a `Call` or its id. An output other than text is
+   * written as JSON; an `Error` is an error. A result given to a `ModelCall` belongs to its conversation. A
+   * second result of a call is ignored, and so is one of a call that was held back; the id of a call that no
+   * response has asked for, or for which several conversations wait, is an error. False: the run has ended.
+   */
+  result(call: Call | string, output: unknown, options: ResultOptions = {}): boolean {
+    const failed = output instanceof Error;
+    readOptions('result', options, RESULT);
+    const report = defined({
+      status: options.status ?? (failed ? 'error' : 'ok'),
+      content: failed ? `${output.name}: ${output.message}` : contentOf(output),
+      variables: jsonOf('variables', options.variables),
+      metrics: jsonOf('metrics', options.metrics),
+      halt: options.halt,
+    });
+    const id = typeof call === 'string' ? call : call?.id;
+    if (typeof id !== 'string') throw new ConfigError(`invalid call ${shown(call)}: expected a Call or its id`);
+    return this.continues(this.step((at) => this.native.result(at, id, report, this.handle)));
+  }
 }
 
 /**
@@ -282,10 +303,14 @@ export class Run extends Calls {
     const rule = policy === undefined || policy === null ? undefined : policyOf(policy);
     const names = (allow ?? []).map(limitName);
     if (typeof text !== 'string') throw new ConfigError(`invalid parked run ${shown(text)}: expected the text of \`park\``);
-    Run.#resumed = bound(() => native.NativeRun.resume(text, given, names, rule));
+    const resumed = (Run.#resumed = bound(() => native.NativeRun.resume(text, given, names, rule)));
     try {
       const { signal, clock, onEnd } = rest;
       return new Run({ signal, clock, onEnd });
+    } catch (problem) {
+      // A clock failed: the text must not be lost.
+      resumed.giveBack();
+      throw problem;
     } finally {
       Run.#resumed = null;
     }
@@ -321,26 +346,6 @@ export class Run extends Calls {
     return this.#outcome === null && this.native.isParked();
   }
 
-  /**
-   * Feeds the result of a tool call. `call` is a `Call` or its id. An output other than text is
-   * written as JSON; an `Error` is an error. The result of a call that is not open is ignored. False:
-   * the run has ended.
-   */
-  result(call: Call | string, output: unknown, options: ResultOptions = {}): boolean {
-    const failed = output instanceof Error;
-    readOptions('result', options, RESULT);
-    const report = defined({
-      status: options.status ?? (failed ? 'error' : 'ok'),
-      content: failed ? `${output.name}: ${output.message}` : contentOf(output),
-      variables: jsonOf('variables', options.variables),
-      metrics: jsonOf('metrics', options.metrics),
-      halt: options.halt,
-    });
-    const id = typeof call === 'string' ? call : call?.id;
-    if (typeof id !== 'string') throw new ConfigError(`invalid call ${shown(call)}: expected a Call or its id`);
-    return this.continues(this.step((at) => this.native.result(at, id, report)));
-  }
-
   /** Feeds named values and measurements for policies, such as `last_reward`. */
   observe(given: { variables?: Record<string, unknown>; metrics?: Record<string, unknown> }): boolean {
     readOptions('observe', given, { variables: 'object', metrics: 'object' });
@@ -359,8 +364,8 @@ export class Run extends Calls {
   }
 
   /**
-   * Changes limits of the run. What was spent so far counts against the new ones; limits that are
-   * not given have their defaults.
+   * Changes limits of the run, and leaves the others as they are. What was spent so far counts against the
+   * new ones.
    */
   setLimits(limits: Limits): boolean {
     const json = limitsOf(limits);
@@ -392,6 +397,11 @@ export class Run extends Calls {
    */
   notes(): string[] {
     return bound(() => this.native.notes());
+  }
+
+  /** True if a response of the run has asked for a tool call. @internal */
+  hasAsked(id: string): boolean {
+    return bound(() => this.native.hasAsked(id));
   }
 
   /** Cancels the run. Returns the outcome, or null if the run is in use by its own policy. */
@@ -559,7 +569,7 @@ export class Run extends Calls {
       this.#timer?.stop();
       this.#listening.abort();
       this.#abort(outcome);
-      if (this.#onEnd !== undefined) void told(this.#onEnd, outcome);
+      if (this.#onEnd !== undefined) void notify(this.#onEnd, outcome);
     }
     return this.#outcome;
   }
@@ -584,7 +594,7 @@ export class Run extends Calls {
 }
 
 /** Calls a function of the program with the outcome. The run has not failed if it throws. */
-async function told(onEnd: (outcome: Outcome) => unknown, outcome: Outcome): Promise<void> {
+async function notify(onEnd: (outcome: Outcome) => unknown, outcome: Outcome): Promise<void> {
   try {
     await onEnd(outcome);
   } catch (problem) {

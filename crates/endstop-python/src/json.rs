@@ -98,9 +98,28 @@ pub(crate) fn from_python<T: DeserializeOwned>(
                 let message = format!("invalid `{name}`: {word} is not a number in JSON");
                 error(value.py(), Exception::Config, message)
             }
-            None => problem,
+            None => large_integer(value.py(), &text, name).unwrap_or(problem),
         }
     })
+}
+
+/// Converts an answer, whose numbers must be exact: an integer of more than 64 bits would become another one.
+pub(crate) fn exact_from_python<T: DeserializeOwned>(
+    value: &Bound<'_, PyAny>,
+    name: &str,
+) -> PyResult<T> {
+    let text = dumps(value)?;
+    large_integer(value.py(), &text.to_cow()?, name).map_or_else(|| from_python(value, name), Err)
+}
+
+/// Returns the error for an integer of more than 64 bits, if there is one.
+fn large_integer(py: Python<'_>, json: &str, name: &str) -> Option<PyErr> {
+    let number = find_large_integer(json)?;
+    let shown = number.get(..30).map_or_else(|| number.to_owned(), |start| format!("{start}…"));
+    let message = format!(
+        "invalid `{name}`: {shown} is larger than the integers of other programs; pass such a number as text"
+    );
+    Some(error(py, Exception::Config, message))
 }
 
 /// Reads JSON as a value of the kernel; `name` is the argument in the error.
@@ -111,4 +130,31 @@ pub(crate) fn from_json<T: DeserializeOwned>(
 ) -> PyResult<T> {
     serde_json::from_str(json)
         .map_err(|problem| error(py, Exception::Config, format!("invalid `{name}`: {problem}")))
+}
+
+/// Returns the first integer of a JSON text that has more than 64 bits.
+fn find_large_integer(json: &str) -> Option<&str> {
+    // Outside of strings, of which every second piece is one between unescaped quotation marks.
+    let mut rest = json;
+    loop {
+        let start = rest.find(|c: char| c == '"' || c == '-' || c.is_ascii_digit())?;
+        rest = &rest[start..];
+        if let Some(string) = rest.strip_prefix('"') {
+            let mut escaped = false;
+            let end = string.find(|c| {
+                let ends = c == '"' && !escaped;
+                escaped = c == '\\' && !escaped;
+                ends
+            })?;
+            rest = &string[end + 1..];
+            continue;
+        }
+        let end = rest.find(|c: char| !matches!(c, '0'..='9' | '-' | '+' | '.' | 'e' | 'E'));
+        let (number, after) = rest.split_at(end.unwrap_or(rest.len()));
+        let is_integer = !number.contains(['.', 'e', 'E']) && number != "-";
+        if is_integer && number.parse::<u64>().is_err() && number.parse::<i64>().is_err() {
+            return Some(number);
+        }
+        rest = after;
+    }
 }

@@ -7,37 +7,21 @@
 //!
 //! The Python half is in `python/endstop`; its `__init__.py` lists the public names.
 
-mod audit;
-mod backtest;
-mod backtest_report;
-mod body;
-mod call;
-mod content;
-mod decoder;
-mod detection;
-mod ending;
 mod errors;
 mod exit;
+mod fields;
+mod html;
 mod json;
 mod limits;
-mod members;
-mod notebook;
 mod outcome;
-mod outcome_html;
 mod policy;
 mod price;
-mod python_policy;
+mod recorded;
 mod redact;
 mod response;
 mod run;
-mod run_files;
-mod run_input;
-mod signal;
 mod slot;
-mod step;
 mod turn;
-mod usage;
-mod verdict;
 
 use pyo3::pymodule;
 
@@ -47,48 +31,47 @@ use pyo3::pymodule;
 #[pymodule(gil_used = false)]
 mod _endstop {
     #[pymodule_export]
-    use crate::audit::{Audit, AuditReport};
-    #[pymodule_export]
-    use crate::backtest::Backtest;
-    #[pymodule_export]
-    use crate::backtest_report::BacktestReport;
-    #[pymodule_export]
-    use crate::call::Call;
-    #[pymodule_export]
-    use crate::decoder::{Delta, StreamDecoder};
-    #[pymodule_export]
-    use crate::detection::{Detection, api_of, response};
+    use crate::fields::{fields, members};
     #[pymodule_export]
     use crate::limits::{default_limits, limit_names};
     #[pymodule_export]
-    use crate::members::members;
-    #[pymodule_export]
     use crate::outcome::Outcome;
+    #[pymodule_export]
+    use crate::policy::step::{Context, Step};
+    #[pymodule_export]
+    use crate::policy::verdict::Verdict;
     #[pymodule_export]
     use crate::policy::{Policy, k_of, policy_names};
     #[pymodule_export]
     use crate::price::{Price, price};
     #[pymodule_export]
+    use crate::recorded::audit::{Audit, AuditReport};
+    #[pymodule_export]
+    use crate::recorded::backtest::Backtest;
+    #[pymodule_export]
+    use crate::recorded::backtest_report::BacktestReport;
+    #[pymodule_export]
+    use crate::recorded::run_files::run_files;
+    #[pymodule_export]
     use crate::redact::redact;
+    #[pymodule_export]
+    use crate::response::decoder::{Delta, StreamDecoder};
     #[pymodule_export]
     use crate::response::detect;
     #[pymodule_export]
-    use crate::run::{ModelCall, Run};
+    use crate::response::detection::{Detection, api_of, response};
     #[pymodule_export]
-    use crate::run_files::run_files;
+    use crate::run::Run;
     #[pymodule_export]
-    use crate::signal::{ModelError, Signal};
+    use crate::run::calls::ModelCall;
     #[pymodule_export]
-    use crate::step::{Context, Step};
-    #[pymodule_export]
-    use crate::turn::Turn;
-    #[pymodule_export]
-    use crate::usage::Usage;
-    #[pymodule_export]
-    use crate::verdict::Verdict;
+    use crate::turn::{Call, ModelError, Signal, Turn, Usage};
 
     #[pymodule_init]
     fn init(module: &pyo3::Bound<'_, pyo3::types::PyModule>) -> pyo3::PyResult<()> {
+        let base = module.py().get_type::<crate::run::calls::Calls>();
+        // Not by `add`, which makes the name a public one.
+        pyo3::types::PyAnyMethods::setattr(module.as_any(), "_Calls", base)?;
         crate::exit::register(module.py())
     }
 

@@ -1,11 +1,11 @@
 //! The outcome of a run.
 
 use crate::errors::{Exception, error};
+use crate::fields::{class, shown};
+use crate::html::html;
 use crate::json;
-use crate::members::{Enumeration, member};
-use crate::outcome_html::html;
-use crate::usage::Usage;
-use endstop_core::NanoUsd;
+use endstop_guest::outcome_fields;
+use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use std::sync::Arc;
 
@@ -17,142 +17,7 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub(crate) struct Outcome(pub(crate) Arc<endstop_core::Outcome>);
 
-#[pymethods]
-impl Outcome {
-    /// The termination, a `Termination`.
-    #[getter]
-    fn termination<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        member(py, Enumeration::Termination, self.0.termination.as_str())
-    }
-
-    /// The category, which determines what to do next.
-    #[getter]
-    fn category<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        member(py, Enumeration::Category, self.0.category().as_str())
-    }
-
-    /// True if the run succeeded.
-    #[getter]
-    fn is_success(&self) -> bool {
-        self.0.is_success()
-    }
-
-    /// The reason for the ending, for a person to read.
-    #[getter]
-    fn evidence(&self) -> &str {
-        &self.0.decided_by.evidence
-    }
-
-    /// The check that ended the run: `layer`, `name` and `evidence`.
-    #[getter]
-    fn decided_by<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        json::to_python(py, &self.0.decided_by)
-    }
-
-    /// Other terminations that also applied.
-    #[getter]
-    fn also<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        self.0.also.iter().map(|one| member(py, Enumeration::Termination, one.as_str())).collect()
-    }
-
-    /// The answer of a success: what was declared, else the visible part of the last text. None if the run is
-    /// not a success; see `last_text`.
-    #[getter]
-    fn answer(&self) -> Option<String> {
-        self.0.answer()
-    }
-
-    /// The last visible text that is not blank; partial if the response was cut.
-    #[getter]
-    fn last_text(&self) -> Option<&str> {
-        self.0.last_text.as_deref()
-    }
-
-    /// The declared answer of a submitted run.
-    #[getter]
-    fn deliverable<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        json::to_python(py, &self.0.deliverable)
-    }
-
-    /// Number of responses that became part of the conversation.
-    #[getter]
-    fn turns(&self) -> u32 {
-        self.0.turns
-    }
-
-    /// Number of attempts at model calls.
-    #[getter]
-    fn model_calls(&self) -> u32 {
-        self.0.model_calls
-    }
-
-    /// Number of tool calls that were answered.
-    #[getter]
-    fn tool_calls(&self) -> u32 {
-        self.0.tool_calls
-    }
-
-    /// Token usage of all attempts.
-    #[getter]
-    fn usage(&self) -> Usage {
-        Usage(self.0.usage.clone())
-    }
-
-    /// Known cost in US dollars.
-    #[getter]
-    fn cost_usd(&self) -> f64 {
-        self.0.cost.to_usd()
-    }
-
-    /// Upper bound on the cost in US dollars; None if no bound is known.
-    #[getter]
-    fn cost_upper_usd(&self) -> Option<f64> {
-        self.0.cost_upper.map(NanoUsd::to_usd)
-    }
-
-    /// True if part of the cost is unknown. `cost_usd` is then a lower bound.
-    #[getter]
-    fn cost_unknown(&self) -> bool {
-        self.0.cost_unknown
-    }
-
-    /// Seconds from start to end.
-    #[getter]
-    fn duration(&self) -> f64 {
-        self.0.duration.as_secs_f64()
-    }
-
-    /// Wait time in seconds that the provider asked for, if that is why the run ended.
-    #[getter]
-    fn retry_after(&self) -> Option<f64> {
-        self.0.retry_after.map(|time| time.as_secs_f64())
-    }
-
-    /// Details of a failure, for example the traceback of a policy.
-    #[getter]
-    fn error_diagnostic(&self) -> Option<&str> {
-        self.0.error_diagnostic.as_deref()
-    }
-
-    /// The proof of a run that made no progress: its repeated calls and results.
-    #[getter]
-    fn no_progress<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        json::to_python(py, &self.0.no_progress_snapshot)
-    }
-
-    /// The conversation, valid for providers, in the kernel's JSON form.
-    #[getter]
-    fn messages<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        json::to_python(py, &self.0.messages)
-    }
-
-    /// Exit status for a process whose run ended so: 0 success, 10 retryable, 20 capacity, 30
-    /// fatal, 130 cancelled, 143 terminated.
-    #[getter]
-    fn exit_status(&self) -> u8 {
-        self.0.exit_status()
-    }
-
+outcome_fields! { class Outcome, "outcome", {
     /// Returns the fields as a dict, the same as the last line of `endstop run --json`. A function for
     /// values that the `json` module does not know: `json.dumps(row, default=endstop.Outcome.to_dict)`.
     fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
@@ -172,17 +37,11 @@ impl Outcome {
 
     /// Returns the outcome if it is a success, and raises `Unsuccessful` otherwise.
     fn check(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
-        if slf.get().is_success() {
+        if slf.get().0.is_success() {
             return Ok(slf);
         }
         let class = slf.py().import("endstop._errors")?.getattr("Unsuccessful")?;
         Err(PyErr::from_value(class.call1((slf,))?))
-    }
-
-    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, (String,))> {
-        let py = slf.py();
-        let make = py.get_type::<Outcome>().getattr("from_json")?;
-        Ok((make, (slf.get().to_json(py)?,)))
     }
 
     /// Outcomes are equal if their JSON is, so that a pickled outcome equals the original.
@@ -211,11 +70,15 @@ impl Outcome {
     /// An outcome of the kernel has no hash, because it contains lists.
     #[classattr]
     const __hash__: Option<Py<PyAny>> = None;
-}
+} }
 
 impl Outcome {
     /// The error for a run that has not ended.
     pub(crate) fn missing(py: Python<'_>) -> PyErr {
         error(py, Exception::Config, "the run has not ended, so it has no outcome; call close()")
     }
+}
+
+shown! { py, value:
+    &Arc<endstop_core::Outcome> => Outcome(Arc::clone(value)).into_bound_py_any(py);
 }

@@ -1,45 +1,19 @@
 //! Prices of models.
 
 use crate::errors::{Exception, error};
-use crate::json;
-use endstop_wire::catalog::prices::{ModelInfo, lookup, parse_price};
+use crate::fields::class;
+use endstop_guest::price_fields;
+use endstop_guest::pricing::Quote;
+use endstop_wire::catalog::prices::parse_price;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use serde::{Deserialize, Serialize};
 
 /// The price of a model in US dollars per million tokens.
 #[pyclass(frozen, eq, module = "endstop")]
 #[derive(Clone, PartialEq)]
-pub(crate) struct Price {
-    pub(crate) price: endstop_core::Price,
-    /// The catalogue's entry with the name by which it was found; `None` for a price of the caller's.
-    entry: Option<(String, ModelInfo)>,
-}
+pub(crate) struct Price(pub(crate) Quote);
 
-/// The JSON form of a price, for pickling.
-#[derive(Serialize, Deserialize)]
-struct Stored {
-    price: endstop_core::Price,
-    model: Option<String>,
-}
-
-impl Price {
-    fn info(&self) -> Option<&ModelInfo> {
-        self.entry.as_ref().map(|(_, info)| info)
-    }
-
-    /// Looks a model up, by `provider/model`.
-    fn of_model(model: &str) -> Option<Price> {
-        // At the first slash only, because the ids of gateways contain others:
-        // `openrouter/openai/gpt-4o`.
-        let (provider, id) = model.split_once('/')?;
-        let info = lookup(provider, id)?;
-        Some(Price { price: info.price, entry: Some((model.to_owned(), info)) })
-    }
-}
-
-#[pymethods]
-impl Price {
+price_fields! { class Price, "price", {
     /// Creates a price from US dollars per million tokens. Without prices of its own, the use of a
     /// cache is billed as input.
     #[new]
@@ -51,99 +25,32 @@ impl Price {
         cached_input: Option<f64>,
         cache_write: Option<f64>,
     ) -> PyResult<Price> {
-        let price = endstop_guest::pricing::read_price(input, output, cached_input, cache_write)
-            .map_err(|problem| error(py, Exception::Config, problem.to_string()))?;
-        Ok(Price { price, entry: None })
-    }
-
-    /// Dollars per million prompt tokens.
-    #[getter]
-    fn input(&self) -> f64 {
-        self.price.input.to_usd()
-    }
-
-    /// Dollars per million generated tokens.
-    #[getter]
-    fn output(&self) -> f64 {
-        self.price.output.to_usd()
-    }
-
-    /// Dollars per million prompt tokens read from a cache; None: as `input`.
-    #[getter]
-    fn cached_input(&self) -> Option<f64> {
-        self.price.cached_input.map(endstop_core::NanoUsd::to_usd)
-    }
-
-    /// Dollars per million prompt tokens written to a cache; None: as `input`.
-    #[getter]
-    fn cache_write(&self) -> Option<f64> {
-        self.price.cache_write.map(endstop_core::NanoUsd::to_usd)
-    }
-
-    /// True if every call has this price; False if it is the highest of several.
-    #[getter]
-    fn exact(&self) -> bool {
-        // A price that the caller gave has no entry, and holds for every call.
-        self.info().is_none_or(|info| info.exact)
-    }
-
-    /// Tokens of prompt and answer together, if the catalogue knows them.
-    #[getter]
-    fn context_window(&self) -> Option<u64> {
-        self.info().and_then(|info| info.context_window)
-    }
-
-    /// Source of the price: the caller, or the entry of the catalogue.
-    #[getter]
-    fn source(&self) -> String {
-        self.info().map_or_else(|| "given by the user".to_owned(), |i| i.source.to_string())
+        endstop_guest::pricing::read_price(input, output, cached_input, cache_write)
+            .map(|price| Price(Quote::given(price)))
+            .map_err(|problem| error(py, Exception::Config, problem.to_string()))
     }
 
     /// Returns the cost in US dollars of this many tokens.
     #[pyo3(signature = (input_tokens, output_tokens, cached_input_tokens = 0))]
     fn cost(&self, input_tokens: u64, output_tokens: u64, cached_input_tokens: u64) -> f64 {
-        let usage = endstop_core::Usage {
-            input_tokens: Some(input_tokens),
-            output_tokens: Some(output_tokens),
-            cached_input_tokens: Some(cached_input_tokens),
-            ..endstop_core::Usage::default()
-        };
-        self.price.cost(&usage).to_usd()
+        self.0.cost(input_tokens, output_tokens, cached_input_tokens)
     }
 
     /// Returns the prices as a dict, in US dollars per million tokens.
-    fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let fields = PyDict::new(py);
-        fields.set_item("input", self.input())?;
-        fields.set_item("output", self.output())?;
-        fields.set_item("cached_input", self.cached_input())?;
-        fields.set_item("cache_write", self.cache_write())?;
+    fn to_dict<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
+        let fields = PyDict::new(slf.py());
+        // The arguments of the constructor, so that the dict makes the price again.
+        for name in ["input", "output", "cached_input", "cache_write"] {
+            fields.set_item(name, slf.getattr(name)?)?;
+        }
         Ok(fields)
     }
 
-    /// Reads what pickling wrote.
-    #[staticmethod]
-    fn _from_json(py: Python<'_>, text: &str) -> PyResult<Price> {
-        let Stored { price, model } = json::from_json(py, text, "price")?;
-        // The catalogue of another version may have another price; that of the original stands.
-        let same = model.as_deref().and_then(Price::of_model).filter(|found| found.price == price);
-        Ok(same.unwrap_or(Price { price, entry: None }))
-    }
-
-    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyAny>, (String,))> {
-        let (py, this) = (slf.py(), slf.get());
-        let make = py.get_type::<Price>().getattr("_from_json")?;
-        let stored = Stored {
-            price: this.price,
-            model: this.entry.as_ref().map(|(model, _)| model.clone()),
-        };
-        Ok((make, (json::to_json(py, &stored)?,)))
-    }
-
     fn __repr__(&self) -> String {
-        format!("Price(input={}, output={})", self.input(), self.output())
+        let endstop_core::Price { input, output, .. } = self.0.price;
+        format!("Price(input={}, output={})", input.to_usd(), output.to_usd())
     }
-}
+} }
 
 /// Returns the price of a model from the catalogue, or None if it has none. `model` is
 /// `provider/model`, for example `openai/gpt-4o`.
@@ -152,19 +59,17 @@ impl Price {
 /// highest is used.
 #[pyfunction]
 pub(crate) fn price(py: Python<'_>, model: &str) -> PyResult<Option<Price>> {
-    if !model.contains('/') {
-        let message =
-            format!("invalid model `{model}`: expected provider/model, such as openai/gpt-4o");
-        return Err(error(py, Exception::Config, message));
-    }
-    Ok(Price::of_model(model))
+    let found = Quote::find(model);
+    found
+        .map(|quote| quote.map(Price))
+        .map_err(|problem| error(py, Exception::Config, problem.to_string()))
 }
 
 /// Reads the `price` argument: a [`Price`], or text such as `in=3,out=15`.
 pub(crate) fn read_price(value: &Bound<'_, PyAny>) -> PyResult<endstop_core::Price> {
     let py = value.py();
     if let Ok(price) = value.cast::<Price>() {
-        return Ok(price.get().price);
+        return Ok(price.get().0.price);
     }
     if let Ok(text) = value.extract::<String>() {
         return parse_price(&text)

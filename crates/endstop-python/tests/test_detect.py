@@ -113,6 +113,46 @@ def test_chunks_are_a_stream() -> None:
         assert found.streamed
 
 
+def test_list_of_responses_is_refused() -> None:
+    for whole in (json.loads(chat("Hi")), chat("Hi"), chat("Hi").decode()):
+        with pytest.raises(endstop.FormatError, match="a list of several responses"):
+            endstop.detect([whole, whole])
+        with endstop.Run() as run:
+            run.ask()
+            with pytest.raises(endstop.FormatError, match="a list of several responses"):
+                run.turn([whole, whole])
+    assert endstop.detect([json.loads(chat("Hi"))]).text == "Hi"
+
+
+def test_one_event_is_not_a_response() -> None:
+    event = {"object": "chat.completion.chunk", "choices": [{"delta": {"content": "Hi"}}]}
+    for form in (event, json.dumps(event)):
+        with pytest.raises(endstop.FormatError, match="one event of a stream"):
+            endstop.detect(form)
+    # A list is a stream, which was cut here.
+    found = endstop.detect([event])
+    assert found.text == "Hi" and not found.complete and found.error is not None
+
+
+def test_fields_are_those_of_the_shared_lists() -> None:
+    found = endstop.detect(chat("Hi"))
+    with endstop.Run() as run:
+        run.ask()
+        turn = run.turn(chat("Hi"))
+    refused = endstop.detect(b'{"error":{"message":"no"}}', api="openai-chat", status=401)
+    values = [found, found.usage, found.signal, turn, run.outcome, refused.error]
+    values += [endstop.Price(1, 2), endstop.Verdict.proceed()]
+    rows = dict(endstop._endstop.fields())
+    assert {*rows} == {type(value).__name__ for value in values}
+    for value in values:
+        shown = {name for name in dir(type(value)) if name[0] != "_"}
+        # A value has the fields of its list, and methods, and nothing else.
+        fields = {name for name in shown if not callable(getattr(type(value), name))}
+        assert fields == {name for name, _ in rows[type(value).__name__]}
+        for name in fields:
+            getattr(value, name)
+
+
 def test_unknown_format_names_the_choices() -> None:
     with pytest.raises(endstop.FormatError, match="openai-chat"):
         endstop.detect(b'{"hello": 1}')

@@ -283,7 +283,7 @@ def test_decoder_is_a_response() -> None:
 
 def test_nested_spending_counts() -> None:
     with Run(limits={"max_tokens": 1000}) as run:
-        assert run.spent(input_tokens=900, output_tokens=200, cost_usd=0.5, turns=2)
+        assert not run.spent(input_tokens=900, output_tokens=200, cost_usd=0.5, turns=2)
         assert not run.go()
     outcome = run.finished()
     assert outcome.termination is Termination.ERROR_MAX_TOKENS
@@ -557,9 +557,7 @@ def test_result_of_an_unknown_call_is_an_error() -> None:
         run.go()
         turn = run.turn(calls("a", "b"))
         for wrong in ("look", "c", "", endstop.Call("c", "look", "{}")):
-            with pytest.raises(
-                endstop.ConfigError, match="no response of this run has asked for it"
-            ):
+            with pytest.raises(endstop.ConfigError, match="no response here has asked for it"):
                 run.result(wrong, "x")
         assert run.result(turn.calls[0], "x")
         # A second result is ignored, as some frameworks report one again.
@@ -579,6 +577,131 @@ def test_result_of_a_parked_run_may_be_of_an_earlier_call() -> None:
     run.result("a", "x")
     with Run.resume(run.park()) as again:
         assert again.result("a", "x") and again.result("b", "x")
+        # An id that the parked run never had is as wrong as in a new run.
+        with pytest.raises(endstop.ConfigError, match="no response here has asked for it"):
+            again.result("c", "x")
+
+
+def test_result_belongs_to_the_conversation_it_is_given_to() -> None:
+    with Run() as run:
+        first, second = run.call("first"), run.call("second")
+        for call in (first, second):
+            assert call.ask()
+            assert len(call.turn(calls("a")).calls) == 1
+        with pytest.raises(endstop.ConfigError, match="several conversations wait for it"):
+            run.result("a", "x")
+        assert second.result("a", "x")
+        assert second.result("a", "x"), "a second result is ignored"
+        assert first.result("a", "x")
+        with pytest.raises(endstop.ConfigError, match="no response here"):
+            first.result("b", "x")
+
+
+def test_failed_resume_does_not_use_the_text() -> None:
+    run = Run(max_turns=2)
+    run.ask()
+    run.turn(tool(1))
+    text = run.park()
+
+    def broken() -> float:
+        raise OSError("no clock")
+
+    class Refusing(Run):
+        def __init__(self, **options: Any) -> None:
+            raise ValueError("no")
+
+    with pytest.raises(OSError, match="no clock"):
+        Run.resume(text, clock=broken)
+    with pytest.raises(ValueError, match="no"):
+        Refusing.resume(text)
+    assert Run.resume(text).turns == 1
+    with pytest.raises(endstop.ConfigError, match="resumed before"):
+        Run.resume(text)
+
+
+def test_spending_that_reaches_a_ceiling_ends_the_run() -> None:
+    with Run(max_budget_usd=1.0, max_turns=9) as run:
+        run.ask()
+        run.turn(tool(1))
+        assert run.spent(cost_usd=0.5, turns=1)
+        assert not run.spent(cost_usd=0.6)
+        assert run.finished().termination is Termination.ERROR_MAX_BUDGET_USD
+    with Run(max_turns=3) as run:
+        run.ask()
+        run.turn(tool(1))
+        assert not run.spent(cost_usd=0, turns=2)
+        assert run.finished().termination is Termination.ERROR_MAX_TURNS
+    # What was answered before stays an answer.
+    with Run(max_budget_usd=1.0) as run:
+        loop(run, chat("42"))
+    with Run(max_budget_usd=1.0) as run:
+        run.ask()
+        run.turn(chat("42"))
+        assert run.spent(cost_usd=2)
+    assert run.finished().termination is Termination.STOP
+
+
+def test_set_limits_leaves_the_others() -> None:
+    with Run(max_turns=1) as run:
+        assert run.set_limits({"max_tokens": 1_000_000})
+        run.ask()
+        run.turn(tool(1))
+        run.result("c1", "x")
+        assert not run.ask()
+    assert run.finished().termination is Termination.ERROR_MAX_TURNS
+
+
+def test_cost_without_known_prompt_has_no_bound() -> None:
+    def lost(**ask: Any) -> Outcome:
+        run = Run(price="in=1,out=1")
+        run.ask(output_cap=100, **ask)
+        run.failed("lost", kind="incomplete_stream")
+        return run.close(False)
+
+    assert lost().cost_upper_usd is None
+    assert lost(prompt_bytes=400).cost_upper_usd == pytest.approx(500e-6)
+    counted = Run(price="in=1,out=1")
+    counted.ask()
+    counted.turn(answer())
+    assert counted.close().cost_upper_usd == pytest.approx(100e-6)
+
+
+def test_evidence_is_redacted() -> None:
+    secret = "sk-ant-api03-" + "a1B2" * 23
+    run = Run()
+    run.ask()
+    run.turn(endstop.response("half", finish=secret))
+    outcome = run.close()
+    assert "[redacted]" in outcome.evidence and secret not in outcome.to_json()
+
+
+def test_time_needs_a_unit_in_every_form() -> None:
+    for timeout in ("30", " 1.5 "):
+        with pytest.raises(endstop.ConfigError, match='write "[0-9.]+s", or timeout_ms'):
+            Run(timeout=timeout)
+    run = Run(timeout="5s")
+    text = run.park()
+    with pytest.raises(endstop.ConfigError, match="looser"):
+        Run.resume(text, limits={"timeout_ms": 9_000})
+    again = Run.resume(text, limits={"timeout_ms": 9_000}, allow=["timeout_ms"])
+    assert again.wake_in == pytest.approx(9, abs=1)
+
+
+def test_number_beyond_json_is_named() -> None:
+    run = Run()
+    run.ask()
+    run.turn(tool(1))
+    with pytest.raises(endstop.ConfigError, match="pass such a number as text"):
+        run.close(ended="submitted", deliverable={"n": 2**70})
+    for wrong in (10**400, -(2**70)):
+        with pytest.raises(endstop.ConfigError, match="pass such a number as text"):
+            endstop.Verdict.stop("x", deliverable=wrong)
+    assert endstop.Verdict.stop("x", deliverable=2**64 - 1).deliverable == 2**64 - 1
+    assert endstop.Verdict.stop("x", deliverable=1e300).deliverable == 1e300
+    text = 'a "quoted" \\ 99999999999999999999999'
+    assert endstop.Verdict.stop("x", deliverable=[text]).deliverable == [text]
+    with pytest.raises(endstop.ConfigError, match="pass such a number as text"):
+        Run(variables={"n": 10**400})
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

@@ -182,7 +182,7 @@ impl Stop {
 }
 
 /// The decision of a policy about one step.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Verdict {
     /// Continue the run.
@@ -214,14 +214,14 @@ impl Verdict {
         }
     }
 
-    /// Returns the message for the model if the verdict has one.
-    pub fn message(&self) -> Option<&str> {
-        if let Verdict::Tell(message) = self { Some(message) } else { None }
-    }
-
     /// Returns the stop if the verdict is one.
     pub fn stop(&self) -> Option<&Stop> {
         if let Verdict::Stop(stop) = self { Some(stop) } else { None }
+    }
+
+    /// Returns the message for the model if the verdict has one.
+    pub fn message(&self) -> Option<&str> {
+        if let Verdict::Tell(message) = self { Some(message) } else { None }
     }
 }
 

@@ -7,7 +7,7 @@ use endstop_core::{
 use endstop_guest::describe::{Description, describe};
 use endstop_guest::park::{CannotPark, CannotResume, Terms};
 use endstop_guest::pricing::{Pricing, read_price};
-use endstop_guest::run_state::{Ask, Handle, RunState};
+use endstop_guest::run_state::{Ask, Handle, Reported, RunState};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use std::time::Duration;
@@ -37,8 +37,12 @@ fn asks_for(id: &str, n: u64) -> Description {
 fn waiting(limits: Limits) -> RunState {
     let mut run = start(limits);
     assert!(run.ask(at(1), &Handle::default(), Ask::default()));
-    run.turn(at(2), &Handle::default(), describe(asks_for("c", 1)), "");
+    run.turn(at(2), &Handle::default(), describe(asks_for("c", 1)));
     run
+}
+
+fn answer(run: &mut RunState, seconds: u64, id: &str, content: &str) -> Reported {
+    run.result(at(seconds), &Handle::default(), id, ToolReport::new(ToolStatus::Ok, content))
 }
 
 fn resume(text: &str) -> Result<RunState, CannotResume> {
@@ -50,10 +54,10 @@ fn copied_run_goes_on_here() {
     let mut run = waiting(Limits { max_turns: Some(2), ..Limits::default() });
     let first = run.copy(at(3)).unwrap();
     assert!(!run.is_parked());
-    assert!(run.result(at(4), "c", ToolReport::new(ToolStatus::Ok, "gone")));
+    assert_eq!(answer(&mut run, 4, "c", "gone"), Reported::Taken);
     assert!(run.ask(at(4), &Handle::default(), Ask::default()));
     assert_eq!(run.copy(at(5)), Err(CannotPark::Calling));
-    run.turn(at(5), &Handle::default(), describe(asks_for("d", 2)), "");
+    run.turn(at(5), &Handle::default(), describe(asks_for("d", 2)));
     // Each text is the run as it was, and can be resumed once.
     let second = run.copy(at(6)).unwrap();
     let (early, late) = (resume(&first).unwrap(), resume(&second).unwrap());
@@ -72,18 +76,55 @@ fn resumed_run_continues_where_it_was() {
     assert_eq!(run.park(at(3)), Err(CannotPark::Parked));
     let mut again = resume(&text).unwrap();
     assert_eq!((again.elapsed(), again.turns(), again.cost()), (at(3), 1, NanoUsd(100_000)));
-    assert!(again.result(at(3), "c", ToolReport::new(ToolStatus::Ok, "gone")), "the call is open");
+    assert_eq!(answer(&mut again, 3, "c", "gone"), Reported::Taken, "the call is open");
     assert!(again.ask(at(4), &Handle::default(), Ask::default()));
-    again.turn(at(5), &Handle::default(), describe(asks_for("d", 2)), "");
+    again.turn(at(5), &Handle::default(), describe(asks_for("d", 2)));
     // In another process once more, with one budget over all parts.
     let text = again.park(at(6)).unwrap();
     let mut last = resume(&text).unwrap();
-    assert!(last.result(at(6), "d", ToolReport::new(ToolStatus::Ok, "gone")));
+    assert_eq!(answer(&mut last, 6, "d", "gone"), Reported::Taken);
     assert!(!last.ask(at(7), &Handle::default(), Ask::default()));
     let outcome = last.outcome().unwrap();
     assert_eq!((outcome.termination, outcome.turns), (Termination::ErrorMaxTurns, 2));
     assert_eq!((outcome.cost, outcome.model_calls), (NanoUsd(200_000), 2));
     assert_eq!(outcome.duration, at(7), "the pauses do not count");
+}
+
+#[test]
+fn resumed_run_knows_its_calls() {
+    let mut run = waiting(Limits::default());
+    assert_eq!(answer(&mut run, 3, "c", "gone"), Reported::Taken);
+    let mut again = resume(&run.park(at(3)).unwrap()).unwrap();
+    assert_eq!(answer(&mut again, 4, "c", "gone"), Reported::Ignored, "it has its result");
+    assert_eq!(answer(&mut again, 4, "of another run", "gone"), Reported::Unknown);
+}
+
+#[test]
+fn text_of_unused_run_is_resumed_again() {
+    let text = waiting(Limits::default()).park(at(3)).unwrap();
+    let mut unused = resume(&text).unwrap();
+    assert_eq!(resume(&text).err(), Some(CannotResume::Taken));
+    unused.give_back();
+    assert!(unused.is_parked(), "nothing can be fed to both");
+    let again = resume(&text).unwrap();
+    again.ticket().unwrap().give_back();
+    assert_eq!(resume(&text).unwrap().turns(), 1);
+}
+
+#[test]
+fn looser_time_is_allowed_by_each_name() {
+    for name in ["timeout", "timeout_ms"] {
+        let limits = Limits { timeout: Some(at(5)), ..Limits::default() };
+        let text = waiting(limits).park(at(3)).unwrap();
+        let changes = || Map::from_iter([("timeout_ms".to_owned(), json!(9_000))]);
+        let terms = Terms { limits: changes(), ..Terms::default() };
+        assert_eq!(
+            RunState::resume(&text, terms).err(),
+            Some(CannotResume::Looser(vec!["timeout"]))
+        );
+        let terms = Terms { limits: changes(), allow: &[name.to_owned()], ..Terms::default() };
+        assert_eq!(RunState::resume(&text, terms).unwrap().wake_at(), Some(at(9)), "{name}");
+    }
 }
 
 #[test]
@@ -108,9 +149,9 @@ fn fingerprints_are_kept() {
             assert_eq!(run.outcome().unwrap().termination, Termination::ErrorNoProgress);
             return;
         }
-        run.turn(at(round), &Handle::default(), describe(asks_for("c", 1)), "");
+        run.turn(at(round), &Handle::default(), describe(asks_for("c", 1)));
         run = resume(&run.park(at(round)).unwrap()).unwrap();
-        run.result(at(round), "c", ToolReport::new(ToolStatus::Ok, "the same"));
+        assert_eq!(answer(&mut run, round, "c", "the same"), Reported::Taken);
     }
     panic!("a loop was not seen over the pauses");
 }
@@ -212,17 +253,17 @@ proptest! {
                     let id = format!("c{number}");
                     match answer {
                         0 => run.failed(now, own, ModelError::new(ErrorClass::ServerError, "down")),
-                        1 => drop(run.turn(now, own, describe(asks_for(&id, number as u64)), "")),
-                        2 => drop(run.turn(now, own, describe(asks_for(&id, 1)), "")),
+                        1 => drop(run.turn(now, own, describe(asks_for(&id, number as u64)))),
+                        2 => drop(run.turn(now, own, describe(asks_for(&id, 1)))),
                         n => {
                             let finish = if *n == 3 { "stop" } else { "length" };
                             let text = Description { text: "x".into(), ..asks_for(&id, 1) };
                             let text = Description { finish: Some(finish.into()), calls: vec![], ..text };
-                            drop(run.turn(now, own, describe(text), ""));
+                            drop(run.turn(now, own, describe(text)));
                         }
                     }
                     if *works {
-                        run.result(now, &id, ToolReport::new(ToolStatus::Ok, "r"));
+                        let _ = run.result(now, own, &id, ToolReport::new(ToolStatus::Ok, "r"));
                     }
                 }
                 if parks && *pauses && run.is_running() {

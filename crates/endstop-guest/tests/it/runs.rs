@@ -1,13 +1,16 @@
 //! Runs of a guest: held-back calls, described responses, prices.
 
 use endstop_core::TurnDelta;
+use endstop_core::guest::Spending;
 use endstop_core::{
     ErrorClass, Limits, Message, ModelError, NanoUsd, Price, RunSpec, SignalReason, Termination,
     ToolCall, ToolReport, ToolStatus, Usage,
 };
 use endstop_guest::describe::{Description, describe};
 use endstop_guest::pricing::{Pricing, read_price};
-use endstop_guest::run_state::{Ask, Declared, Handle, InvalidDeclaration, RunState};
+use endstop_guest::response::Detection;
+use endstop_guest::run_state::{Ask, Declared, Handle, InvalidDeclaration, Reported, RunState};
+use serde_json::Map;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,7 +38,7 @@ fn invalid_call_is_held_back() {
     let mut run = run(Limits::default(), None);
     assert!(run.ask(START, &own(), Ask::default()));
     let calls = vec![call("a", r#"{"path": "x"}"#), call("b", r#"{"path": "#)];
-    let turn = run.turn(START, &own(), describe(said("", "tool_calls", calls)), "");
+    let turn = run.turn(START, &own(), describe(said("", "tool_calls", calls)));
     let ids =
         |calls: &[Arc<ToolCall>]| calls.iter().map(|call| call.id.clone()).collect::<Vec<_>>();
     assert_eq!((ids(&turn.calls), ids(&turn.held_back)), (vec!["a".into()], vec!["b".into()]));
@@ -45,7 +48,7 @@ fn invalid_call_is_held_back() {
 #[test]
 fn truncated_response_runs_no_call() {
     let mut run = run(Limits::default(), None);
-    let turn = run.turn(START, &own(), describe(said("", "length", vec![call("a", "{}")])), "");
+    let turn = run.turn(START, &own(), describe(said("", "length", vec![call("a", "{}")])));
     assert!(turn.calls.is_empty());
     assert_eq!(turn.held_back.len(), 1);
 }
@@ -54,12 +57,12 @@ fn truncated_response_runs_no_call() {
 fn unasked_response_counts_as_turn() {
     let limits = Limits { max_turns: Some(1), ..Limits::default() };
     let mut run = run(limits, None);
-    let turn = run.turn(START, &own(), describe(said("first", "stop", Vec::new())), "");
+    let turn = run.turn(START, &own(), describe(said("first", "stop", Vec::new())));
     assert_eq!((turn.ending_or_end(), run.turns()), (Some(Termination::Stop), 1));
     assert!(!run.ask(START, &own(), Ask::default()), "the only turn is used");
     assert_eq!(run.outcome().unwrap().termination, Termination::ErrorMaxTurns);
     // After the end, another response changes nothing.
-    let late = run.turn(START, &own(), describe(said("late", "stop", vec![call("a", "{}")])), "");
+    let late = run.turn(START, &own(), describe(said("late", "stop", vec![call("a", "{}")])));
     assert!(late.calls.is_empty() && late.text.is_empty());
     assert_eq!(late.ending_or_end(), Some(Termination::ErrorMaxTurns));
 }
@@ -68,11 +71,11 @@ fn unasked_response_counts_as_turn() {
 fn missing_finish_is_not_success() {
     for finish in [None, Some(String::new())] {
         let text = "all done".to_owned();
-        let decoded = describe(Description { text, finish, ..Description::default() });
-        assert!(decoded.value_missing && decoded.error.is_some());
+        let found = describe(Description { text, finish, ..Description::default() });
+        assert!(found.decoded.value_missing && found.decoded.error.is_some());
     }
-    let decoded = describe(said("", "refusal", Vec::new()));
-    assert_eq!(decoded.signal.reason, SignalReason::ContentFiltered, "Anthropic's value");
+    let found = describe(said("", "refusal", Vec::new()));
+    assert_eq!(found.decoded.signal.reason, SignalReason::ContentFiltered, "Anthropic's value");
 }
 
 #[test]
@@ -81,7 +84,7 @@ fn given_price_is_charged() {
     let mut run = run(Limits::default(), Some(price));
     let usage =
         Usage { input_tokens: Some(1_000_000), output_tokens: Some(500_000), ..Usage::default() };
-    run.turn(START, &own(), describe(Description { usage, ..said("x", "stop", Vec::new()) }), "");
+    run.turn(START, &own(), describe(Description { usage, ..said("x", "stop", Vec::new()) }));
     assert_eq!(run.cost().to_usd(), 2.0);
     for wrong in [f64::NAN, f64::INFINITY, -1.0] {
         assert!(read_price(wrong, 1.0, None, None).is_err());
@@ -117,12 +120,13 @@ fn parallel_calls_are_counted_once_each() {
             } else {
                 said("done", "stop", vec![])
             };
-            let turn = run.turn(at(round), handle, describe(used(said, 100)), "");
+            let turn = run.turn(at(round), handle, describe(used(said, 100)));
             assert_eq!(turn.calls.len(), usize::from(round == 0), "{n}");
         }
         for n in 0..4 {
             let report = ToolReport::new(ToolStatus::Ok, format!("file {n}"));
-            assert_eq!(run.result(at(round), &format!("{round}-{n}"), report), round == 0);
+            let reported = run.result(at(round), &own(), &format!("{round}-{n}"), report);
+            assert_eq!(reported == Reported::Taken, round == 0);
         }
     }
     let outcome = run.close(at(9), true, "", None);
@@ -147,7 +151,7 @@ fn limits_hold_for_parallel_calls_together() {
     for n in 0..2 {
         let handle = poor.handle(format!("{n}"));
         assert!(poor.ask(START, &handle, Ask::default()), "{n}");
-        poor.turn(START, &handle, describe(used(said("x", "stop", vec![]), 100)), "");
+        poor.turn(START, &handle, describe(used(said("x", "stop", vec![]), 100)));
     }
     let third = poor.handle("2");
     assert!(!poor.ask(START, &third, Ask::default()));
@@ -177,8 +181,9 @@ fn agent_that_repeats_itself_ends_run() {
             let id = format!("{name}{round}");
             let n = if name == "busy" { round } else { 0 };
             let calls = vec![call(&id, &format!("{{\"n\":{n}}}"))];
-            run.turn(at(round), handle, describe(said("", "tool_calls", calls)), "");
-            run.result(at(round), &id, ToolReport::new(ToolStatus::Ok, format!("{n}")));
+            run.turn(at(round), handle, describe(said("", "tool_calls", calls)));
+            let _ =
+                run.result(at(round), &own(), &id, ToolReport::new(ToolStatus::Ok, format!("{n}")));
         }
     }
     panic!("the loop of one agent was not seen");
@@ -209,7 +214,7 @@ fn calls_without_response_end_run() {
         assert!(run.ask(at(round), &own(), Ask::default()), "{round}");
         if round % 10 == 9 {
             let calls = vec![call(&format!("{round}"), &format!("{{\"n\":{round}}}"))];
-            run.turn(at(round), &own(), describe(said("", "tool_calls", calls)), "");
+            run.turn(at(round), &own(), describe(said("", "tool_calls", calls)));
         } else {
             run.failed(at(round), &own(), ModelError::new(ErrorClass::Overloaded, "busy"));
         }
@@ -224,7 +229,7 @@ fn loop_declares_endings_that_only_it_knows() {
     let asked = |finish: &str| {
         let mut run = run(Limits::default(), None);
         let calls = vec![call("a", "{}")];
-        run.turn(START, &own(), describe(said("", finish, calls)), "");
+        run.turn(START, &own(), describe(said("", finish, calls)));
         run
     };
     // An answer in a call, which no tool answers.
@@ -269,14 +274,14 @@ fn loop_declares_endings_that_only_it_knows() {
 #[test]
 fn responses_of_other_agents_cost_and_are_no_turns() {
     let mut run = run(Limits::default(), priced());
-    run.turn(START, &own(), describe(used(said("hi", "stop", vec![]), 100)), "");
+    run.turn(START, &own(), describe(used(said("hi", "stop", vec![]), 100)));
     for finish in ["stop", "length"] {
-        run.spent_on(START, describe(used(said("inner", finish, vec![]), 50)), "");
+        run.spent_on(START, describe(used(said("inner", finish, vec![]), 50)));
     }
     assert_eq!((run.turns(), run.spending().calls, run.cost()), (1, 3, NanoUsd(200_000)));
     assert!(!run.spending().cost_unknown);
     // Without usage nothing bounds the cost, and the outcome reports that.
-    run.spent_on(START, describe(said("inner", "stop", vec![])), "");
+    run.spent_on(START, describe(said("inner", "stop", vec![])));
     let outcome = run.close(START, true, "", None);
     assert_eq!((outcome.termination, outcome.cost_upper), (Termination::Stop, None));
     assert!(outcome.cost_unknown);
@@ -286,11 +291,11 @@ fn responses_of_other_agents_cost_and_are_no_turns() {
 fn answer_of_another_conversation_is_not_that_of_the_run() {
     let answers = |run: &mut RunState, handle: &Handle| {
         assert!(run.ask(at(1), handle, Ask::default()));
-        run.turn(at(1), handle, describe(said("sub answer", "stop", vec![])), "");
+        run.turn(at(1), handle, describe(said("sub answer", "stop", vec![])));
     };
     let asks = |run: &mut RunState, finish: &str| {
         assert!(run.ask(at(0), &own(), Ask::default()));
-        run.turn(at(0), &own(), describe(said("", finish, vec![call("a", "{}")])), "");
+        run.turn(at(0), &own(), describe(said("", finish, vec![call("a", "{}")])));
     };
     let unfinished = Termination::ErrorDuringExecution;
     for (what, finish, answered, expected) in [
@@ -303,7 +308,8 @@ fn answer_of_another_conversation_is_not_that_of_the_run() {
         let sub = run.handle("sub");
         answers(&mut run, &sub);
         if answered {
-            assert!(run.result(at(1), "a", ToolReport::new(ToolStatus::Ok, "r")));
+            let report = ToolReport::new(ToolStatus::Ok, "r");
+            assert_eq!(run.result(at(1), &own(), "a", report), Reported::Taken);
         }
         // The loop of the run asks again: its own last response decides, and that is not an answer.
         run.end_if_answered(at(2));
@@ -319,7 +325,7 @@ fn answer_of_another_conversation_is_not_that_of_the_run() {
         let (first, second) = if own_waits { (own(), sub) } else { (sub, own()) };
         assert!(run.ask(at(0), &own(), Ask::default()));
         assert!(run.ask(at(0), if own_waits { &second } else { &first }, Ask::default()));
-        run.turn(at(1), &second, describe(said("answer", "stop", vec![])), "");
+        run.turn(at(1), &second, describe(said("answer", "stop", vec![])));
         let outcome = run.close(at(2), true, "", None);
         assert_eq!(outcome.termination, unfinished, "own waits: {own_waits}");
         assert!(outcome.cost_unknown && outcome.model_calls == 2);
@@ -328,8 +334,9 @@ fn answer_of_another_conversation_is_not_that_of_the_run() {
     let mut run = run(Limits::default(), None);
     let (first, second) = (run.handle("triage"), run.handle("expert"));
     assert!(run.ask(at(0), &first, Ask::default()));
-    run.turn(at(0), &first, describe(said("", "tool_calls", vec![call("a", "{}")])), "");
-    run.result(at(0), "a", ToolReport::new(ToolStatus::Ok, "handed over"));
+    run.turn(at(0), &first, describe(said("", "tool_calls", vec![call("a", "{}")])));
+    let report = ToolReport::new(ToolStatus::Ok, "handed over");
+    assert_eq!(run.result(at(0), &own(), "a", report), Reported::Taken);
     answers(&mut run, &second);
     assert_eq!(run.close(at(2), true, "", None).termination, Termination::Stop);
 }
@@ -341,13 +348,13 @@ fn loop_without_an_answer_has_none_to_declare() {
     unused.spent(START, &endstop_core::guest::Spending { calls: 3, ..Default::default() });
     assert!(!unused.close(START, true, "", submitted()).termination.is_success(), "no call");
     let mut failed = run(Limits::default(), None);
-    failed.turn(START, &own(), describe(said("", "tool_calls", vec![call("a", "{}")])), "");
+    failed.turn(START, &own(), describe(said("", "tool_calls", vec![call("a", "{}")])));
     let outcome = failed.close(START, false, "exploded", submitted());
     assert_eq!(outcome.termination, Termination::ErrorDuringExecution);
     assert!(outcome.decided_by.evidence.contains("exploded"));
     for finish in ["length", "content_filter"] {
         let mut retried = run(Limits::default(), None);
-        retried.turn(START, &own(), describe(said("half", finish, vec![])), "");
+        retried.turn(START, &own(), describe(said("half", finish, vec![])));
         assert!(retried.ask(START, &own(), Ask { retry: true, ..Ask::default() }));
         let outcome = retried.close(START, true, "", submitted());
         assert!(!outcome.termination.is_success(), "{finish}: the retry has no response");
@@ -365,12 +372,12 @@ fn time_holds_for_every_conversation() {
         match step {
             "delta" => run.delta(at(100), &sub, TurnDelta::Text("late".into())),
             "turn" => {
-                let late = run.turn(at(100), &sub, describe(said("", "tool_calls", calls)), "");
+                let late = run.turn(at(100), &sub, describe(said("", "tool_calls", calls)));
                 assert!(late.calls.is_empty() && late.outcome.is_some());
             }
             _ => {
-                run.turn(at(2), &sub, describe(said("", "tool_calls", calls)), "");
-                run.result(at(100), "b", ToolReport::new(ToolStatus::Ok, "late"));
+                run.turn(at(2), &sub, describe(said("", "tool_calls", calls)));
+                let _ = run.result(at(100), &sub, "b", ToolReport::new(ToolStatus::Ok, "late"));
             }
         }
         let outcome = run.close(at(101), true, "", None);
@@ -387,7 +394,7 @@ fn calls_in_flight_are_booked_when_the_run_ends() {
         let (first, second) = (run.handle("a"), run.handle("b"));
         let ask = || Ask { prompt_bytes: Some(4_000), output_cap: Some(1_000), ..Ask::default() };
         assert!(run.ask(at(0), &first, ask()) && run.ask(at(0), &second, ask()));
-        run.turn(at(1), &first, describe(used(said("A", "stop", vec![]), 100)), "");
+        run.turn(at(1), &first, describe(used(said("A", "stop", vec![]), 100)));
         match ends {
             "close" => drop(run.close(at(2), true, "", None)),
             "cancel" => run.cancel(at(2)),
@@ -410,9 +417,122 @@ fn usage_that_is_not_reported_has_no_cost() {
     assert!(run.ask(START, &own(), Ask::default()));
     let text = "word ".repeat(4_000);
     let model = Some("gpt-4o".to_owned());
-    let decoded = describe(Description { model, ..said(&text, "stop", vec![]) });
-    run.turn(START, &own(), decoded, "openai-chat");
+    let found = describe(Description { model, ..said(&text, "stop", vec![]) });
+    run.turn(START, &own(), Detection { api: "openai-chat", ..found });
     let outcome = run.close(START, true, "", None);
     assert!(outcome.cost_unknown);
     assert_eq!(outcome.cost_upper, None, "the price of the estimate is that of another model");
+}
+
+fn report() -> ToolReport {
+    ToolReport::new(ToolStatus::Ok, "r")
+}
+
+#[test]
+fn result_belongs_to_conversation_it_is_given_to() {
+    let mut run = run(Limits::default(), None);
+    let (first, second) = (run.handle("first"), run.handle("second"));
+    for handle in [&first, &second] {
+        run.turn(START, handle, describe(said("", "tool_calls", vec![call("0", "{}")])));
+    }
+    // Given to the run, it may belong to either.
+    assert_eq!(run.result(START, &own(), "0", report()), Reported::Ambiguous);
+    assert_eq!(run.result(START, &second, "0", report()), Reported::Taken);
+    assert_eq!(run.result(START, &second, "0", report()), Reported::Ignored);
+    // Only the other one is still open.
+    assert_eq!(run.result(START, &own(), "0", report()), Reported::Taken);
+    assert_eq!(run.result(START, &own(), "0", report()), Reported::Ignored);
+    assert_eq!(run.result(START, &first, "1", report()), Reported::Unknown);
+}
+
+#[test]
+fn results_of_calls_of_one_name_are_kept_apart() {
+    let mut run = run(Limits::default(), None);
+    let (first, second) = (run.handle("worker"), run.handle("worker"));
+    for handle in [&first, &second] {
+        assert!(run.ask(START, handle, Ask::default()));
+    }
+    for (handle, text) in [(&first, "a"), (&second, "b")] {
+        run.turn(START, handle, describe(said(text, "tool_calls", vec![call("0", "{}")])));
+    }
+    assert_eq!(run.result(START, &second, "0", report()), Reported::Taken);
+    // The first conversation still waits, so its answer ends nothing yet.
+    run.turn(START, &second, describe(said("done", "stop", vec![])));
+    assert_ne!(run.close(START, true, "", None).termination, Termination::Stop);
+}
+
+#[test]
+fn spending_that_reaches_ceiling_ends_run() {
+    let price = read_price(1.0, 1.0, None, None).unwrap();
+    let spent = |usd: f64, turns: u32| Spending {
+        cost: NanoUsd::from_usd(usd),
+        turns,
+        ..Spending::default()
+    };
+    let limits = || Limits { max_budget_usd: Some(1.0), max_turns: Some(5), ..Limits::default() };
+    for (spending, ending) in [
+        (spent(1.0, 0), Termination::ErrorMaxBudgetUsd),
+        (spent(0.0, 5), Termination::ErrorMaxTurns),
+    ] {
+        let mut run = run(limits(), Some(price));
+        run.turn(START, &own(), describe(said("", "tool_calls", vec![call("a", "{}")])));
+        run.spent(START, &spent(0.5, 1));
+        assert!(run.is_running(), "below the ceiling");
+        run.spent(START, &spending);
+        assert_eq!(run.outcome().unwrap().termination, ending);
+    }
+    // An answer was given before, and a response on its way is billed anyway.
+    let mut answered = run(limits(), Some(price));
+    answered.turn(START, &own(), describe(used(said("42", "stop", vec![]), 100)));
+    answered.spent(START, &spent(2.0, 0));
+    assert_eq!(answered.close(START, true, "", None).termination, Termination::Stop);
+    let mut calling = run(limits(), Some(price));
+    assert!(calling.ask(START, &own(), Ask::default()));
+    calling.spent(START, &spent(2.0, 0));
+    assert!(calling.is_running());
+}
+
+#[test]
+fn changed_limits_leave_the_others() {
+    let mut run = run(Limits { max_turns: Some(1), ..Limits::default() }, None);
+    let changes = Map::from_iter([("max_tokens".to_owned(), 1_000_000.into())]);
+    run.change_limits(START, &changes).unwrap();
+    run.turn(START, &own(), describe(said("", "tool_calls", vec![call("a", "{}")])));
+    assert!(!run.ask(START, &own(), Ask::default()), "max_turns is still 1");
+    assert_eq!(run.outcome().unwrap().termination, Termination::ErrorMaxTurns);
+}
+
+#[test]
+fn cost_without_known_prompt_has_no_bound() {
+    let price = read_price(1.0, 1.0, None, None).unwrap();
+    let lost = || ModelError::new(ErrorClass::IncompleteStream, "lost");
+    for prompt_bytes in [None, Some(400)] {
+        let ask = || Ask { prompt_bytes, output_cap: Some(100), ..Ask::default() };
+        let bound = |run: &mut RunState| run.close(START, true, "", None).cost_upper.is_some();
+        let mut failed = run(Limits::default(), Some(price));
+        failed.ask(START, &own(), ask());
+        failed.failed(START, &own(), lost());
+        assert_eq!(bound(&mut failed), prompt_bytes.is_some(), "failed");
+        let mut open = run(Limits::default(), Some(price));
+        open.ask(START, &own(), ask());
+        assert_eq!(bound(&mut open), prompt_bytes.is_some(), "open at the end");
+        let mut counted = run(Limits::default(), Some(price));
+        counted.ask(START, &own(), ask());
+        counted.turn(START, &own(), describe(used(said("42", "stop", vec![]), 100)));
+        assert!(bound(&mut counted), "the provider reported its tokens");
+        let mut refused = run(Limits::default(), Some(price));
+        refused.ask(START, &own(), ask());
+        refused.failed(START, &own(), ModelError::new(ErrorClass::RateLimit, "429"));
+        assert!(bound(&mut refused), "a refused call is not billed");
+    }
+}
+
+#[test]
+fn evidence_has_no_secrets() {
+    let secret = format!("sk-ant-api03-{}", "a1B2".repeat(23));
+    let mut run = run(Limits::default(), None);
+    run.turn(START, &own(), describe(said("half", &secret, vec![])));
+    let outcome = run.close(START, true, "", None);
+    assert!(!outcome.decided_by.evidence.contains(&secret), "{}", outcome.decided_by.evidence);
+    assert_eq!(run.outcome().unwrap().decided_by, outcome.decided_by);
 }

@@ -380,7 +380,7 @@ export class Endstop extends Scope {
     return (loop.notes as Notes).isUi === undefined;
   }
 
-  /** Returns what the client hears of the ending. The evidence stays on the server, because it may quote. */
+  /** Returns what the client learns of the ending. The evidence stays on the server, because it may quote. */
   protected dataOf(loop: Loop): object {
     const { outcome } = loop.run;
     if (outcome === null) return { termination: null, category: null, isSuccess: false, isParked: loop.parked !== null };

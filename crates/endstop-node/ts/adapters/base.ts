@@ -42,7 +42,7 @@ export class Loop {
   readonly notes: Record<string, any> = {};
   /** The outcome that left as an exception, which the framework may have swallowed. */
   #thrown: Outcome | null = null;
-  /** True while a response is refused, which the framework hears from its model. */
+  /** True while a response is refused, which the framework receives from its model. */
   #isRefusing = false;
   #aborts: AbortController | null = null;
   readonly #open = new Set<Attempt>();
@@ -95,8 +95,12 @@ export class Loop {
 
   /** Feeds the result of a tool call. */
   result(id: string, output: unknown, options: ResultOptions = {}): void {
-    if (this.#waiting.get(this.#ownerOf(id) ?? '')?.delete(id) === true) this.#owners.get(id)?.pop();
-    if (this.run.running) this.run.result(id, output, options);
+    const owner = this.#ownerOf(id);
+    if (this.#waiting.get(owner ?? '')?.delete(id) === true) this.#owners.get(id)?.pop();
+    if (!this.run.running) return;
+    if (owner !== undefined) this.run.call(owner).result(id, output, options);
+    // A history also has results from before the run.
+    else if (this.run.hasAsked(id)) this.run.result(id, output, options);
   }
 
   /** The ids of the tool calls that wait for results. */
@@ -220,7 +224,7 @@ export class Loop {
     return isOurs ? new EndstopStopped(outcome) : problem;
   }
 
-  /** Marks the loop as gone, and books it in the run around it. */
+  /** Marks the loop as gone, and charges it to the run around it. */
   #over(): void {
     if (this.isOver) return;
     this.isOver = true;
@@ -516,7 +520,7 @@ export abstract class Scope {
           for (const chunk of this.chunksOf(loop, done ? undefined : value)) controller.enqueue(chunk as T);
           if (!done) return;
           const stop = loop.returned(() => this.endingOf(loop, undefined));
-          // A stream that ended has told its reader how, unless it was cut without a word.
+          // A stream that ended has informed its reader how, unless it was cut without a word.
           if (stop !== null && this.isSilent(loop)) controller.error(stop);
           else controller.close();
         } catch (problem) {

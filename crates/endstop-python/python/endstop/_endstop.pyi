@@ -48,6 +48,7 @@ __all__ = [
     "api_of",
     "default_limits",
     "detect",
+    "fields",
     "k_of",
     "limit_names",
     "members",
@@ -64,8 +65,9 @@ _Part: TypeAlias = Any
 
 @final
 class Audit:
-    """An audit in parts: `tally` looks at the sessions of one part, in any process, and `merge` makes
-    the report of all counts. The report is the same for each division into parts and each order.
+    """An audit in parts: `tally` looks at the sessions of one part, in any process, and `merge`
+    makes the report of all counts. The report is the same for each division into parts and each
+    order.
 
     >>> audit = endstop.Audit()
     >>> paths = ("runs/a.jsonl", "runs/b.jsonl")
@@ -95,10 +97,12 @@ class Audit:
         """Counts the entries of a folder that are not read; `skipped` is what `run_files` returned."""
     @staticmethod
     def combine(parts: Sequence[bytes]) -> bytes:
-        """Merges counts into counts, so that an engine can merge some parts while others are counted."""
+        """Merges counts into counts, so that an engine can merge some parts while others are
+        counted.
+        """
     def merge(self, parts: Sequence[bytes]) -> AuditReport:
-        """Makes the report of counts, in any order. Counts of another version or with other settings
-        are a `MergeError`.
+        """Makes the report of counts, in any order. Counts of another version or with other
+        settings are a `MergeError`.
         """
     def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]: ...
 
@@ -131,8 +135,8 @@ class AuditReport:
         """Records that could not be read: by kind, a dict with `count` and `first`."""
     @property
     def notes(self) -> dict[str, dict[str, Any]]:
-        """Notes of the readers about sessions, such as failed calls: by kind, a dict with `count` and
-        `first`.
+        """Notes of the readers about sessions, such as failed calls: by kind, a dict with `count`
+        and `first`.
         """
     @property
     def skipped_for(self) -> dict[str, dict[str, Any]]:
@@ -145,14 +149,14 @@ class AuditReport:
     def to_json(self) -> str:
         """Returns the same as JSON text."""
     def to_html(self) -> str:
-        """Returns the report as an HTML page."""
+        """Returns the report as `endstop audit --report` writes it: an HTML page."""
     def _repr_html_(self) -> str: ...
     def __reduce__(self) -> tuple[Callable[[list[bytes]], AuditReport], tuple[list[bytes]]]: ...
 
 @final
 class Backtest:
-    """A backtest in parts: `tally` counts the runs of one part, in any process, and `merge` makes the
-    report of all counts. The report is the same for each division into parts and each order.
+    """A backtest in parts: `tally` counts the runs of one part, in any process, and `merge` makes
+    the report of all counts. The report is the same for each division into parts and each order.
 
     >>> test = endstop.Backtest("reference")
     >>> parts = [test.tally(path) for path in ("runs/a.jsonl", "runs/b.jsonl")]
@@ -181,7 +185,8 @@ class Backtest:
         dataset: str | None = None,
         folder: str | PathLike[str] | None = None,
     ) -> bytes:
-        """Counts the runs of a part: a path, bytes, or a file object that is open for reading bytes.
+        """Counts the runs of a part: a path, bytes, or a file object that is open for reading
+        bytes.
 
         `file` is the name of a part that is not a path, and helps to recognise its format.
         `dataset` names the dataset; by default it is the file's name. `folder` is the folder in
@@ -191,10 +196,12 @@ class Backtest:
         """Counts the entries of a folder that are not read; `skipped` is what `run_files` returned."""
     @staticmethod
     def combine(parts: Sequence[bytes]) -> bytes:
-        """Merges counts into counts, so that an engine can merge some parts while others are counted."""
+        """Merges counts into counts, so that an engine can merge some parts while others are
+        counted.
+        """
     def merge(self, parts: Sequence[bytes]) -> BacktestReport:
-        """Makes the report of counts, in any order. Counts of another version or with other settings
-        are a `MergeError`.
+        """Makes the report of counts, in any order. Counts of another version or with other
+        settings are a `MergeError`.
         """
     def __getnewargs_ex__(self) -> tuple[tuple[Any], dict[str, Any]]: ...
 
@@ -216,8 +223,8 @@ class BacktestReport:
         """Name of the recommended candidate; None if there is none."""
     @property
     def strength(self) -> Literal["set", "try"] | None:
-        """`set` if the runs show that the recommended candidate stops few good runs, `try` if it only
-        did so in these runs; None without a recommendation.
+        """`set` if the runs show that the recommended candidate stops few good runs, `try` if it
+        only did so in these runs; None without a recommendation.
         """
     @property
     def problems(self) -> dict[str, dict[str, Any]]:
@@ -229,13 +236,17 @@ class BacktestReport:
     def counts(self) -> bytes:
         """The merged counts as bytes: `merge` takes them as a part, with those of further runs."""
     def to_dict(self) -> dict[str, Any]:
-        """Returns the report as `endstop backtest --json` prints it."""
+        """Returns the report as `endstop backtest --json` prints it. `census` has those of its
+        members that do not depend on the division into files.
+        """
     def to_json(self) -> str:
         """Returns the same as JSON text."""
     def to_html(self) -> str:
-        """Returns the report as an HTML page."""
+        """Returns the report as `endstop backtest --report` writes it: an HTML page."""
     def to_toml(self, mode: str = "observe", *, day: str = "") -> str:
-        """Returns the recommended or calibrated candidate as settings."""
+        """Returns the recommended or calibrated candidate as settings in TOML. `mode` states what a
+        rule does when it fires: `observe`, `warn`, `nudge` or `stop`. `day` is today's date.
+        """
     def _repr_html_(self) -> str: ...
     def __reduce__(self) -> tuple[Callable[[list[bytes]], BacktestReport], tuple[list[bytes]]]: ...
 
@@ -342,8 +353,8 @@ class Detection:
         """The text with which the model refused, if the provider marks it."""
     @property
     def calls(self) -> list[Call]:
-        """The tool calls that may run. A call that the token limit or a lost connection cut, or whose
-        arguments are not a JSON object, is never among them.
+        """The tool calls that may run. A call that the token limit or a lost connection cut, or
+        whose arguments are not a JSON object, is never among them.
         """
     @property
     def cut_calls(self) -> list[Call]:
@@ -356,7 +367,7 @@ class Detection:
         """The model that answered, as the provider names it."""
     @property
     def error(self) -> ModelError | None:
-        """The error that the response is, or that ended it; otherwise None."""
+        """The error that the response is, or that ended it."""
     @property
     def complete(self) -> bool:
         """True if a finish value or the protocol's end marker arrived."""
@@ -376,7 +387,7 @@ class ModelError:
 
     @property
     def kind(self) -> ErrorClass:
-        """Class of the error, an `ErrorClass`. (`class` is a keyword of Python.)"""
+        """Class of the error, an `ErrorClass`."""
     @property
     def category(self) -> Category:
         """The category, which determines what to do next."""
@@ -388,7 +399,7 @@ class ModelError:
         """The provider's message, or Endstop's own. Contains no credential."""
     @property
     def retry_after(self) -> float | None:
-        """Wait time in seconds that the provider asks for."""
+        """Wait time that the provider asks for: in seconds, and in milliseconds in JavaScript."""
     def to_dict(self) -> dict[str, Any]:
         """Returns the fields as a dict."""
     @staticmethod
@@ -400,13 +411,13 @@ class ModelError:
 class Outcome:
     """The ending of a run: one, typed, priced and explained.
 
-    Like any object it is true in a condition, so that `if run.outcome:` asks if the run has ended. A
-    truncated answer is an outcome as well: ask `outcome.is_success`.
+    Like any object it is true in a condition, so that `if run.outcome:` asks if the run has
+    ended. A truncated answer is an outcome as well: ask `outcome.is_success`.
     """
 
     @property
     def termination(self) -> Termination:
-        """The termination, a `Termination`."""
+        """The termination."""
     @property
     def category(self) -> Category:
         """The category, which determines what to do next."""
@@ -424,8 +435,8 @@ class Outcome:
         """Other terminations that also applied."""
     @property
     def answer(self) -> str | None:
-        """The answer of a success: what was declared, else the visible part of the last text. None if the run is
-        not a success; see `last_text`.
+        """The answer of a success: what was declared, else the visible part of the last text.
+        Missing if the run is not a success; the last text may then be partial.
         """
     @property
     def last_text(self) -> str | None:
@@ -450,19 +461,21 @@ class Outcome:
         """Known cost in US dollars."""
     @property
     def cost_upper_usd(self) -> float | None:
-        """Upper bound on the cost in US dollars; None if no bound is known."""
+        """Upper bound on the cost in US dollars, if one is known."""
     @property
     def cost_unknown(self) -> bool:
-        """True if part of the cost is unknown. `cost_usd` is then a lower bound."""
+        """True if part of the cost is unknown. The known cost is then a lower bound."""
     @property
     def duration(self) -> float:
-        """Seconds from start to end."""
+        """Seconds from start to end; milliseconds in JavaScript."""
     @property
     def retry_after(self) -> float | None:
-        """Wait time in seconds that the provider asked for, if that is why the run ended."""
+        """Wait time that the provider asked for, if that is why the run ended: in seconds, and in
+        milliseconds in JavaScript.
+        """
     @property
     def error_diagnostic(self) -> str | None:
-        """Details of a failure, for example the traceback of a policy."""
+        """Details of a failure, for example the trace of a policy that failed."""
     @property
     def no_progress(self) -> dict[str, Any] | None:
         """The proof of a run that made no progress: its repeated calls and results."""
@@ -475,7 +488,10 @@ class Outcome:
         fatal, 130 cancelled, 143 terminated.
         """
     def to_dict(self) -> dict[str, Any]:
-        """Returns the fields as a dict, the same as the last line of `endstop run --json`."""
+        """Returns the fields as a dict, the same as the last line of `endstop run --json`. A
+        function for values that the `json` module does not know: `json.dumps(row,
+        default=endstop.Outcome.to_dict)`.
+        """
     def to_json(self) -> str:
         """Returns the fields as JSON."""
     @staticmethod
@@ -493,8 +509,8 @@ class Outcome:
 class Policy:
     """A rule that decides after each step if the run stops.
 
-    `a | b` stops when one of them does, `a & b` when both do for the same step, `~a` when it does
-    not. A run works on its own copy, so one policy can serve many runs.
+    `a | b` stops when one of them does, `a & b` when both do for the same step, `~a` when it
+    does not. A run works on its own copy, so one policy can serve many runs.
 
     >>> endstop.Policy("final_pattern").should_stop("FINAL('42')").answer
     '42'
@@ -503,8 +519,8 @@ class Policy:
     def __new__(cls, specification: PolicySpec) -> Self: ...
     @staticmethod
     def of(name: str, code: PolicyCode, description: str = "") -> Policy:
-        """Makes a policy of a function `(step, context)`, or of a class whose instances are called so;
-        each run then has its own instance.
+        """Makes a policy of a function `(step, context)`, or of a class whose instances are called
+        so; each run then has its own instance.
         """
     @property
     def name(self) -> str:
@@ -516,8 +532,8 @@ class Policy:
     def specification(self) -> Any:
         """The specification that the policy was built from; None for code."""
     def should_stop(self, step: Step | str, context: Context | None = None) -> Verdict:
-        """Judges a step: a `Step`, or the text of a message. The policy keeps its state between calls,
-        until `reset`. An exception of the policy is raised here.
+        """Judges a step: a `Step`, or the text of a message. The policy keeps its state between
+        calls, until `reset`. An exception of the policy is raised here.
         """
     def reset(self) -> None:
         """Discards the state."""
@@ -552,13 +568,15 @@ class Price:
         """Dollars per million generated tokens."""
     @property
     def cached_input(self) -> float | None:
-        """Dollars per million prompt tokens read from a cache; None: as `input`."""
+        """Dollars per million prompt tokens read from a cache, if that is not the price of `input`."""
     @property
     def cache_write(self) -> float | None:
-        """Dollars per million prompt tokens written to a cache; None: as `input`."""
+        """Dollars per million prompt tokens written to a cache, if that is not the price of
+        `input`.
+        """
     @property
     def exact(self) -> bool:
-        """True if every call has this price; False if it is the highest of several."""
+        """True if every call has this price; false if it is the highest of several."""
     @property
     def context_window(self) -> int | None:
         """Tokens of prompt and answer together, if the catalogue knows them."""
@@ -568,16 +586,73 @@ class Price:
     def cost(self, input_tokens: int, output_tokens: int, cached_input_tokens: int = 0) -> float:
         """Returns the cost in US dollars of this many tokens."""
     def to_dict(self) -> dict[str, Any]:
-        """Returns the fields as a dict."""
+        """Returns the prices as a dict, in US dollars per million tokens."""
     @staticmethod
     def _from_json(text: str) -> Price: ...
     def __reduce__(self) -> tuple[Any, tuple[str]]: ...
     def __eq__(self, other: object, /) -> bool: ...
 
 @disjoint_base
-class Run:
-    """A run of an agent's loop under the kernel: it observes the model's responses and the results of
-    tools, and says when to stop, and why.
+class _Calls:
+    """The methods that a run and a call of it have in common."""
+
+    def ask(
+        self,
+        input: str | Sequence[str] | None = None,
+        *,
+        retry: bool = False,
+        prompt_bytes: int | None = None,
+        output_cap: int | None = None,
+        streaming: bool = False,
+    ) -> bool:
+        """Reports that a framework is about to call the model. False: it must not, because the run
+        has ended. Unlike `Run.go`, this continues after an answer, because the framework decides
+        about that. A call that has no response yet counts as a failed attempt.
+        """
+    def turn(
+        self,
+        response: Response,
+        *,
+        api: str | None = None,
+        status: int | None = None,
+        request: Body | None = None,
+    ) -> Turn:
+        """Feeds the model's response, and returns the calls that may run.
+
+        `response` is anything that `detect` reads, a Detection, or a StreamDecoder, which is
+        then finished. `request` is the request that was sent.
+        """
+    def delta(self, text: str, *, kind: DeltaKind = "text") -> bool:
+        """Feeds streamed text while it arrives. False: stop reading, the run has ended."""
+    def failed(
+        self, problem: BaseException | ModelError | str, *, kind: ErrorKind | None = None
+    ) -> bool:
+        """Feeds the failure of a model call: an exception of the SDK, a ModelError, or a message
+        with its `kind`, an ErrorClass. The loop may retry it. False: the run has ended.
+        """
+    def result(
+        self,
+        call: Call | str,
+        output: ToolOutput,
+        *,
+        status: ResultStatus = "ok",
+        variables: dict[str, Any] | None = None,
+        metrics: dict[str, Any] | None = None,
+        halt: str | None = None,
+    ) -> bool:
+        """Feeds the result of a tool call. `call` is a Call or its id. An `output` other than text
+        is written as JSON; an exception is an error. `halt` is a reason to end the run as
+        `error_halted`. False: the run has ended.
+
+        A result given to a ModelCall belongs to its conversation. A second result of a call is
+        ignored, and so is one of a call that was held back. Raises ConfigError for the id of a
+        call that no response has asked for, or for which several conversations wait.
+        """
+
+@disjoint_base
+class Run(_Calls):
+    """A run of an agent's loop under the kernel: it observes the model's responses and the results
+    of tools, and says when to stop, and why.
 
     >>> from openai import OpenAI
     >>> client, messages = OpenAI(), [{"role": "user", "content": "Go."}]
@@ -589,9 +664,9 @@ class Run:
     >>> run.outcome.termination
     <Termination.STOP: 'stop'>
 
-    Leaving the block ends the run if nothing else has: with the last answer, with the exception that
-    left the block, or as cancelled. Use a run from one thread at a time; `cancel` and `terminate` may
-    come from any.
+    Leaving the block ends the run if nothing else has: with the last answer, with the exception
+    that left the block, or as cancelled. Use a run from one thread at a time; `cancel` and
+    `terminate` may come from any.
     """
 
     def __new__(
@@ -618,59 +693,9 @@ class Run:
     ) -> bool:
         """Asks if a plain loop may call the model. False: the run has ended.
 
-        Ends the run if the last response was an answer, or no answer at all (truncated, filtered),
-        unless `input` continues the conversation with messages of the user, or `retry` repeats the
-        last call.
-        """
-    def ask(
-        self,
-        input: str | Sequence[str] | None = None,
-        *,
-        retry: bool = False,
-        prompt_bytes: int | None = None,
-        output_cap: int | None = None,
-        streaming: bool = False,
-    ) -> bool:
-        """Reports that a framework is about to call the model. False: it must not, because the run has
-        ended. Unlike `go`, this continues after an answer, because the framework decides about that.
-        """
-    def turn(
-        self,
-        response: Response,
-        *,
-        api: str | None = None,
-        status: int | None = None,
-        request: Body | None = None,
-    ) -> Turn:
-        """Feeds the model's response, and returns the calls that may run.
-
-        `response` is anything that `detect` reads, a Detection, or a StreamDecoder, which is then
-        finished. `request` is the request that was sent.
-        """
-    def delta(self, text: str, *, kind: DeltaKind = "text") -> bool:
-        """Feeds streamed text while it arrives. False: stop reading, the run has ended."""
-    def failed(
-        self, problem: BaseException | ModelError | str, *, kind: ErrorKind | None = None
-    ) -> bool:
-        """Feeds the failure of a model call: an exception of the SDK, a ModelError, or a message with
-        its `kind`, an ErrorClass. The loop may retry it. False: the run has ended.
-        """
-    def result(
-        self,
-        call: Call | str,
-        output: ToolOutput,
-        *,
-        status: ResultStatus = "ok",
-        variables: dict[str, Any] | None = None,
-        metrics: dict[str, Any] | None = None,
-        halt: str | None = None,
-    ) -> bool:
-        """Feeds the result of a tool call. `call` is a Call or its id. An `output` other than text is
-        written as JSON; an exception is an error. `halt` is a reason to end the run as `error_halted`.
-        False: the run has ended.
-
-        A second result of a call is ignored, and so is one of a call that was held back. Raises
-        ConfigError for the id of a call that no response of the run has asked for.
+        Ends the run if the last response was an answer, or no answer at all (truncated,
+        filtered), unless `input` continues the conversation with messages of the user, or
+        `retry` repeats the last call.
         """
     def observe(
         self, *, variables: dict[str, Any] | None = None, metrics: dict[str, Any] | None = None
@@ -685,26 +710,29 @@ class Run:
         cost_usd: float | None = None,
         turns: int = 0,
     ) -> bool:
-        """Adds what a nested run, such as a sub-agent, has spent: the response of one of its calls, which is
-        priced by its model, or numbers. Its turns count towards `max_turns`.
+        """Adds what a nested run, such as a sub-agent, has spent: the response of one of its calls,
+        which is priced by its model, or numbers. Its turns count towards `max_turns`. A ceiling
+        that is reached ends the run, unless its last response was an answer.
         """
     def set_limits(self, limits: Limits) -> bool:
-        """Changes limits of the run. What was spent so far counts against the new ones; limits that are
-        not given have their defaults.
+        """Changes limits of the run by name, and leaves the others as they are. What was spent so
+        far counts against the new ones.
         """
     def tick(self) -> bool:
         """Checks the clock. False: the run has ended."""
     def notes(self) -> list[str]:
-        """Returns the messages of Endstop for the next request, and forgets them."""
+        """Returns the messages of Endstop that belong into the next request, and forgets them.
+        Empty unless the run was created with `inject=True`.
+        """
     def cancel(self) -> Outcome | None:
-        """Cancels the run, from any thread. Returns the outcome, or None if another call uses the run
-        at this moment; that call then performs it.
+        """Cancels the run, from any thread. Returns the outcome, or None if another call uses the
+        run at this moment; that call then performs it.
         """
     def terminate(self) -> Outcome | None:
         """Terminates the run, from any thread. Returns as `cancel` does."""
     def fault(self, name: str, message: str) -> Outcome:
-        """Reports that code around the run failed, for example a hook of the framework. Ends the run as
-        `error_during_execution`.
+        """Reports that code around the run failed, for example a hook of the framework. Ends the
+        run as `error_during_execution`.
         """
     def close(
         self,
@@ -715,24 +743,27 @@ class Run:
         deliverable: object = None,
     ) -> Outcome:
         """Reports that the loop is gone, and returns the outcome. The ending of the last response
-        becomes final if `ok`. A loop that ends with an error, described by `detail`, or with an open
-        call is never a success. A run that has ended keeps its outcome.
+        becomes final if `ok`. A loop that ends with an error, described by `detail`, or with an
+        open call is never a success. A run that has ended keeps its outcome.
 
-        `ended` names the ending if only the framework knows it: `submitted` with a `deliverable`, for an
-        answer in a call or a structured one; `error_max_turns`, `error_max_budget_usd` or
-        `error_max_tokens` for its own limit; `error_halted` for another limit or a guardrail, whose name
-        is the `detail`. A response that failed, was cut or was filtered is not a success by this.
+        `ended` names the ending if only the framework knows it: `submitted` with a
+        `deliverable`, for an answer in a call or a structured one; `error_max_turns`,
+        `error_max_budget_usd` or `error_max_tokens` for its own limit; `error_halted` for
+        another limit or a guardrail, whose name is the `detail`. A response that failed, was cut
+        or was filtered is not a success by this.
         """
     def call(self, of: str = "") -> ModelCall:
         """Returns a handle for model calls that may be in flight at the same time as others. `of`
-        names the conversation that they belong to, such as an agent."""
+        names the conversation that they belong to, such as an agent: repetition is detected in
+        each, and limits hold for all of them together.
+        """
     def park(self, *, keep: bool = False) -> str:
-        """Parks the run: a person or another process decides, and `Run.resume` continues it. Returns its
-        text, JSON with the conversation, the spending and the open calls. Nothing can be fed to this
-        object from now on, and leaving its block does nothing.
+        """Parks the run: a person or another process decides, and `Run.resume` continues it.
+        Returns its text, JSON with the conversation, the spending and the open calls. Nothing
+        can be fed to this object from now on, and leaving its block does nothing.
 
-        With `keep` the run continues here, and the text is for a checkpoint: another process continues
-        from it if this one does not.
+        With `keep` the run continues here, and the text is for a checkpoint: another process
+        continues from it if this one does not.
         """
     @property
     def parked(self) -> bool:
@@ -747,9 +778,10 @@ class Run:
         policy: RunPolicy | None = None,
         clock: Callable[[], float] | None = None,
     ) -> Self:
-        """Continues a parked run, once in each process: the program that stores the text makes sure that it is
-        used once. `limits` changes limits by name; looser ones are refused unless `allow` names them. The
-        time for which the run was parked does not count. The policy is code, and is given again.
+        """Continues a parked run, once in each process: the program that stores the text makes sure
+        that it is used once. `limits` changes limits by name; looser ones are refused unless
+        `allow` names them. The time for which the run was parked does not count. The policy is
+        code, and is given again.
         """
     @property
     def outcome(self) -> Outcome | None:
@@ -775,7 +807,9 @@ class Run:
         """Known cost so far in US dollars."""
     @property
     def wake_in(self) -> float | None:
-        """Seconds until `tick` must be called, because a deadline comes then; None if there is none."""
+        """Seconds until `tick` must be called, because a deadline comes then; None if there is
+        none.
+        """
     def __enter__(self) -> Self: ...
     def __exit__(
         self,
@@ -786,7 +820,7 @@ class Run:
     def __reduce__(self) -> Any: ...
 
 @final
-class ModelCall:
+class ModelCall(_Calls):
     """A model call of a run, one at a time: `ask`, then `turn` or `failed`. Made by `Run.call`.
 
     >>> from openai import OpenAI
@@ -798,33 +832,6 @@ class ModelCall:
     <Termination.STOP: 'stop'>
     """
 
-    def ask(
-        self,
-        input: str | Sequence[str] | None = None,
-        *,
-        retry: bool = False,
-        prompt_bytes: int | None = None,
-        output_cap: int | None = None,
-        streaming: bool = False,
-    ) -> bool:
-        """Reports that the model is about to be called. False: it must not be, because the run has ended.
-        A call that has no response yet counts as a failed attempt.
-        """
-    def turn(
-        self,
-        response: Response,
-        *,
-        api: str | None = None,
-        status: int | None = None,
-        request: Body | None = None,
-    ) -> Turn:
-        """Feeds the response of the call, as `Run.turn` does."""
-    def delta(self, text: str, *, kind: DeltaKind = "text") -> bool:
-        """Feeds streamed text while it arrives. False: stop reading, the run has ended."""
-    def failed(
-        self, problem: BaseException | ModelError | str, *, kind: ErrorKind | None = None
-    ) -> bool:
-        """Feeds the failure of the call, as `Run.failed` does. False: the run has ended."""
     @property
     def open(self) -> bool:
         """True if the call waits for its response."""
@@ -899,12 +906,14 @@ class Step:
         """The tool calls of the step, in order. Their ids are blank."""
     @property
     def outputs(self) -> list[dict[str, Any]]:
-        """The outputs of the step's own code, in call order: dicts with `name`, `action_type`, `success`
-        and `output`.
+        """The outputs of the step's own code, in call order: dicts with `name`, `action_type`,
+        `success` and `output`.
         """
     @property
     def results(self) -> list[dict[str, Any]]:
-        """The results of the step's tools, in call order: dicts with `name`, `success` and `result`."""
+        """The results of the step's tools, in call order: dicts with `name`, `success` and
+        `result`.
+        """
     def __eq__(self, other: object, /) -> bool: ...
 
 @final
@@ -929,12 +938,12 @@ class StreamDecoder:
         request: Body | None = None,
     ) -> Self: ...
     def push(self, chunk: bytes) -> list[Delta]:
-        """Takes the next bytes, and returns what they add to the turn. Nothing is added by a body that
-        is not a stream: it is decoded at the end. After `finish`, bytes are ignored.
+        """Takes the next bytes, and returns what they add to the turn. Nothing is added by a body
+        that is not a stream: it is decoded at the end. After `finish`, bytes are ignored.
         """
     def finish(self, *, reset: bool = False) -> Detection:
-        """Ends the body. `reset` is True if the connection broke. Bytes that cannot be understood give
-        an error in the result, never a success.
+        """Ends the body. `reset` is True if the connection broke. Bytes that cannot be understood
+        give an error in the result, never a success.
         """
     @property
     def complete(self) -> bool:
@@ -958,8 +967,8 @@ class Turn:
         """
     @property
     def held_back(self) -> tuple[Call, ...]:
-        """The calls of the response that must not run: it was cut, or their arguments are not a JSON
-        object, or the run has ended. The kernel has answered them.
+        """The calls of the response that must not run: it was cut, or their arguments are not a
+        JSON object, or the run has ended. The kernel has answered them.
         """
     @property
     def signal(self) -> Signal:
@@ -972,9 +981,9 @@ class Turn:
         """The error that the response is, or that ended it."""
     @property
     def ending(self) -> Termination | None:
-        """The ending that the run has if its loop ends now; None while the model waits for its tools.
-        An ending that is not a success, such as `error_output_truncated`, means that the response is
-        not an answer; the loop may still continue from it.
+        """The ending that the run has if its loop ends now; there is none while the model waits for
+        its tools. An ending that is not a success, such as `error_output_truncated`, means that
+        the response is not an answer; the loop may still continue from it.
         """
     @property
     def stopped(self) -> bool:
@@ -1024,7 +1033,8 @@ class Usage:
 
 @final
 class Verdict:
-    """The decision of a policy about a step: continue, continue with a message for the model, or stop.
+    """The decision of a policy about a step: continue, continue with a message for the model, or
+    stop.
 
     True in a condition if it stops.
     """
@@ -1078,11 +1088,12 @@ class Verdict:
     def __eq__(self, other: object, /) -> bool: ...
 
 def api_of(method: str, path: str) -> str | None:
-    """Returns the format of the responses to a request, by its method and its path; None if it is not a
-    model call."""
+    """Returns the format of the responses to a request, by its method and its path; `None` if it is
+    not a model call.
+    """
 
 def default_limits() -> Limits:
-    """Returns the limits that apply if nothing is set."""
+    """Returns the limits that apply if nothing is set, spelled as `Run(limits=…)` reads them."""
 
 def detect(
     response: Response,
@@ -1094,36 +1105,51 @@ def detect(
 ) -> Detection:
     """Detects why a model's turn ended.
 
-    `response` is the body as bytes or text, a dict, an object of an SDK, a stream or the list of its
-    chunks, or the response of an HTTP client. A stream is read to its end; one of asyncio is read by its
-    program, and passed as a list. `api` names the format, for example `openai-chat`; if
-    it is missing, the format is recognised. `request` is the request that was sent, as bytes or a
-    dict; it tells a cut at the output cap and a stop string from other ends.
+    `response` is the body as bytes or text, a dict, an object of an SDK, a stream or the list of
+    its chunks, or the response of an HTTP client. A stream is read to its end; one of asyncio is
+    read by its program, and passed as a list. `api` names the format, for example `openai-chat`;
+    if it is missing, the format is recognised. `request` is the request that was sent, as bytes
+    or a dict; it tells a cut at the output cap and a stop string from other ends.
 
-    Raises FormatError if the format is not recognised, or ambiguous, or if this is only a part of a
-    response, for example a choice or a message.
+    Raises FormatError if the format is not recognised, or ambiguous, or if this is only a part
+    of a response, for example a choice or a message.
 
     >>> endstop.detect(b'{"choices":[{"message":{"content":"Hi"},"finish_reason":"length"}]}').reason
     <SignalReason.TOKEN_LIMIT_REACHED: 'token_limit_reached'>
+    """
+
+def fields() -> list[tuple[str, list[tuple[str, str]]]]:
+    """Returns the names and the kinds of the fields of each class, from which `_endstop.pyi` is
+    generated.
     """
 
 def k_of(n: int, policies: Sequence[PolicySpec]) -> Policy:
     """Returns a policy that stops when at least `n` of these do."""
 
 def limit_names() -> list[str]:
-    """Returns the names of all limits."""
+    """Returns the names of the limits that a run may have, with `inject=True`. A duration also has
+    a name with the suffix `_ms`.
+    """
 
 def members() -> list[tuple[str, list[str]]]:
-    """Returns the values of all enumerations as the kernel spells them."""
+    """Returns the values of all enumerations as the kernel spells them, by name of the enumeration.
+    A test compares `endstop._enums` with them.
+    """
 
 def policy_names() -> list[str]:
     """Returns the names of the built-in policies."""
 
 def price(model: str) -> Price | None:
-    """Returns the price of a model (`provider/model`) from the catalogue, or None."""
+    """Returns the price of a model from the catalogue, or None if it has none. `model` is
+    `provider/model`, for example `openai/gpt-4o`.
+
+    Prices are upper bounds: if a price depends on the size of the prompt or on the hour, the
+    highest is used.
+    """
 
 def redact(text: str, *, keys: Sequence[str] = ...) -> str:
-    """Removes credentials from text: those of known formats, and the given keys wherever they occur.
+    """Removes credentials from text: those of known formats, and the given keys wherever they
+    occur.
 
     >>> endstop.redact("bad key: sk-abcdef1234567890")
     'bad key: [redacted]'
@@ -1143,9 +1169,12 @@ def response(
 ) -> Detection:
     """Describes a response by hand, for a framework that does not show the provider's bytes.
 
-    `finish` is the provider's finish value as it sent it, in any format. None means that none arrived: the response then counts as cut, and never as a
-    success.
+    `finish` is the provider's finish value as it sent it, in any format. None means that none
+    arrived: the response then counts as cut, and never as a success.
     """
 
 def run_files(path: str | PathLike[str]) -> tuple[list[Path], str | None]:
-    """Returns the files that a backtest or an audit reads of a folder, and what it skips."""
+    """Returns the files that a backtest or an audit reads of a folder, sorted; of a file, only
+    itself. The second value is what `tally_skipped` counts: the entries that are not read, as
+    JSON; `None` if there are none.
+    """

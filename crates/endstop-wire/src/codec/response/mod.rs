@@ -16,6 +16,7 @@ pub use write::{Closing, NO_USAGE, Response};
 
 use crate::catalog::prices::ModelInfo;
 use endstop_core::{ModelError, ModelTurn, TerminationSignal};
+use serde::{Deserialize, Serialize};
 
 /// Facts about the request that decoding needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,7 +83,7 @@ pub enum Eof {
 }
 
 /// A decoded response.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Decoded {
     /// Content and usage. In addition to an error, this holds what arrived before the error.
     pub turn: Option<ModelTurn>,

@@ -1,11 +1,10 @@
 //! The input of a run: failures of model calls, and results of tools.
 
-use crate::body::Body;
-use crate::call::Call;
-use crate::detection::decode;
 use crate::errors::{Exception, error};
 use crate::json;
-use crate::signal::ModelError;
+use crate::response::body::Body;
+use crate::response::detection::decode;
+use crate::turn::{Call, ModelError};
 use endstop_core::{ErrorClass, ToolReport, ToolStatus};
 use endstop_guest::choice::{InvalidChoice, error_class, tool_status};
 use endstop_wire::RequestFacts;
@@ -94,7 +93,7 @@ fn of_response(given: &Bound<'_, PyAny>) -> PyResult<Option<endstop_core::ModelE
     let py = given.py();
     // If the format is unknown, the type of the exception decides.
     let decoded = decode(py, &body, (None, ""), &RequestFacts::default());
-    Ok(decoded.ok().and_then(|found| found.decoded.error))
+    Ok(decoded.ok().and_then(|found| found.0.decoded.error))
 }
 
 /// Guesses the class of an exception without a response by its type.

@@ -1,7 +1,7 @@
 //! The view of a policy: a step, and the state of the run around it.
 
-use crate::call::Call;
 use crate::json;
+use crate::turn::Call;
 use endstop_core::{NanoUsd, StepCall, StepContext, StepResult, ToolCall};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;

@@ -1,11 +1,11 @@
 //! Audits of recorded sessions: counts of parts as bytes, and the report of merged counts.
 
-use crate::backtest::known_format;
-use crate::content::{Given, Reduced};
+use super::backtest::known_format;
+use super::content::{Given, Reduced};
+use super::notebook;
+use super::run_files::read_skipped;
 use crate::errors::{Exception, error};
 use crate::json;
-use crate::notebook;
-use crate::run_files::read_skipped;
 use endstop_report::audit::{Report, json as to_json, lines, page};
 use endstop_trajectory::audit::{Plan, combine, merge, no_sessions, tally, tally_skipped, time_ms};
 use endstop_trajectory::backtest::Examples;

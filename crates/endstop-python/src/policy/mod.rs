@@ -1,18 +1,22 @@
 //! Termination policies, built in and written in Python.
 
+pub(crate) mod code;
+pub(crate) mod step;
+pub(crate) mod verdict;
+
 use crate::errors::{Exception, error};
 use crate::exit::enter;
 use crate::json;
-use crate::python_policy::{PythonPolicy, take_raised};
 use crate::slot::Slot;
-use crate::step::{Context, Step};
-use crate::verdict::Verdict;
+use code::{PythonPolicy, take_raised};
 use endstop_core::policy::PolicyFault;
 use endstop_core::{BoxPolicy, Registry, StepContext, StepResult, TerminationPolicy};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 use serde_json::Value;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use step::{Context, Step};
+use verdict::Verdict;
 
 /// A rule that decides after each step if the run stops.
 ///

@@ -1,8 +1,8 @@
 //! A termination policy that is a Python function, or an instance of a Python class.
 
+use super::step::{Context, Step};
+use super::verdict::Verdict as PyVerdict;
 use crate::errors::{Exception, error};
-use crate::step::{Context, Step};
-use crate::verdict::Verdict as PyVerdict;
 use endstop_core::policy::PolicyFault;
 use endstop_core::{StepContext, StepResult, Stop, TerminationPolicy, Verdict};
 use pyo3::exceptions::PyException;

@@ -1,8 +1,10 @@
 //! The body of a response from what Python programs hold: bytes, text, a dict, an object of an SDK,
 //! the chunks of a stream, or the response object of an HTTP client.
 
+use crate::errors::{Exception, error};
 use crate::exit::enter;
 use crate::json;
+use endstop_guest::response::Chunks;
 use endstop_wire::Headers;
 use pyo3::exceptions::{PyBaseException, PyTypeError};
 use pyo3::prelude::*;
@@ -258,15 +260,23 @@ pub(crate) fn read_headers(given: &Bound<'_, PyAny>) -> PyResult<Headers> {
 /// Joins the chunks of a stream: bytes as they are, objects as server-sent events.
 fn chunks<'py>(stream: &Bound<'py, PyAny>) -> PyResult<Body<'py>> {
     let mut joined = Vec::new();
+    let mut seen = Chunks::default();
+    let mut check = |chunk: &[u8]| {
+        let checked = seen.add(chunk);
+        checked.map_err(|problem| error(stream.py(), Exception::Format, problem.to_string()))
+    };
     for item in stream.try_iter()? {
         let item = item?;
         let body = match raw(&item)? {
             Some(content) => {
-                joined.extend_from_slice(Body::new(content).bytes());
+                let body = Body::new(content);
+                check(body.bytes())?;
+                joined.extend_from_slice(body.bytes());
                 continue;
             }
             None => event(&item)?,
         };
+        check(body.bytes())?;
         joined.extend_from_slice(b"data: ");
         joined.extend_from_slice(body.bytes());
         joined.extend_from_slice(b"\n\n");

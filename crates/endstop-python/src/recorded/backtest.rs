@@ -1,11 +1,11 @@
 //! Backtests of recorded runs: counts of parts as bytes, and the report of merged counts.
 
-use crate::backtest_report::BacktestReport;
-use crate::content::Given;
+use super::backtest_report::BacktestReport;
+use super::content::Given;
+use super::run_files::read_skipped;
 use crate::errors::{Exception, error};
 use crate::json;
 use crate::policy::Policy;
-use crate::run_files::read_skipped;
 use endstop_trajectory::backtest::{
     Batch, Candidate, GroupBy, Plan, combine, tally, tally_content, tally_skipped,
 };

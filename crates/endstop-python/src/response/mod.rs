@@ -1,8 +1,12 @@
 //! A response in any of the forms that programs have, and the detection of why it ended.
 
-use crate::body::{Body, read_headers};
-use crate::decoder::StreamDecoder;
-use crate::detection::{Detection, decode, read_request};
+pub(crate) mod body;
+pub(crate) mod decoder;
+pub(crate) mod detection;
+
+use body::{Body, read_headers};
+use decoder::StreamDecoder;
+use detection::{Detection, decode, read_request};
 use endstop_wire::RequestFacts;
 use pyo3::prelude::*;
 

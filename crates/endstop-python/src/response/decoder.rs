@@ -1,7 +1,7 @@
 //! The incremental decoder of a streamed response.
 
-use crate::body::{DETACH_FROM, read_headers};
-use crate::detection::{Detection, read_api, read_request};
+use super::body::{DETACH_FROM, read_headers};
+use super::detection::{Detection, read_api, read_request};
 use crate::errors::{Exception, error};
 use crate::exit::enter;
 use crate::json;
@@ -82,8 +82,7 @@ impl StreamDecoder {
     pub(crate) fn end(&self, py: Python<'_>, reset: bool) -> PyResult<Detection> {
         let _inside = enter(py);
         let mut stream = self.stream.take(py, "decoder")?;
-        let (decoded, api) = py.detach(|| stream.finish(reset));
-        Ok(Detection { decoded, api })
+        Ok(Detection(py.detach(|| stream.finish(reset))))
     }
 }
 

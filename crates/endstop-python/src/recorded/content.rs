@@ -113,9 +113,9 @@ impl Read for FileObject {
                 Err(raised) => {
                     // The reader needs an I/O error to end; `Given::read` then raises the exception
                     // itself.
-                    let told = Error::other("the file object raised an exception");
+                    let problem = Error::other("the file object raised an exception");
                     *self.raised.lock().unwrap_or_else(PoisonError::into_inner) = Some(raised);
-                    return Err(told);
+                    return Err(problem);
                 }
             }
         }

@@ -1,9 +1,9 @@
 //! The report of a backtest: as attributes, as JSON, as text and as the page of `endstop backtest`.
 
-use crate::content::Reduced;
+use super::content::Reduced;
+use super::notebook;
 use crate::errors::{Exception, error};
 use crate::json;
-use crate::notebook;
 use endstop_report::backtest::{Census, Report, Strength, json as to_json, lines, page, settings};
 use endstop_trajectory::backtest::{Plan, merge};
 use pyo3::prelude::*;
