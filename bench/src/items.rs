@@ -3,7 +3,7 @@
 use crate::measure::{Watch, cpu, median, memory, now, quantile};
 use crate::mock::{agent, ask, provider};
 use crate::{Measured, Words};
-use endstop::event::AgentEvent;
+use endstop::event::{AgentEvent, AgentEventKind};
 use endstop::{Agent, Outcome, RunHandle, Termination};
 use serde_json::{Map, Value, json};
 use std::cell::Cell;
@@ -98,8 +98,8 @@ pub(crate) async fn at_once(words: &Words) -> Measured {
 
 /// Returns the length of the text in an event.
 fn text_in(event: &AgentEvent) -> usize {
-    match event {
-        AgentEvent::TextDelta { text, .. } => text.len(),
+    match &event.kind {
+        AgentEventKind::TextDelta { text, .. } => text.len(),
         _ => 0,
     }
 }

@@ -3,7 +3,7 @@
 use crate::Result;
 use crate::client::{Delays, delay_of};
 use crate::process::{memory_mb, processor_s};
-use endstop::event::AgentEvent;
+use endstop::event::AgentEventKind;
 use endstop::journal::SqliteJournal;
 use endstop::provider::http::{HttpOptions, HttpProvider};
 use endstop::tool::ReadFile;
@@ -74,7 +74,7 @@ async fn measured(
                 let mut handle = agent.run(RunInput::new(&task))?;
                 while let Some(event) = handle.next().await {
                     delays.events += 1;
-                    if let AgentEvent::TextDelta { text, .. } = &event {
+                    if let AgentEventKind::TextDelta { text, .. } = &event.kind {
                         delays.all.extend(delay_of(text));
                     }
                 }

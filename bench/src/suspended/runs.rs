@@ -5,7 +5,7 @@
 //! ```
 
 use crate::server::{Silent, raise_descriptors};
-use endstop::event::AgentEvent;
+use endstop::event::AgentEventKind;
 use endstop::provider::http::{HttpOptions, HttpProvider};
 use endstop::tool::ReadFile;
 use endstop::{Agent, RunHandle, Termination};
@@ -40,9 +40,9 @@ fn begun(provider: &HttpProvider) -> Result<(Agent, RunHandle)> {
 /// Waits for the first delta, after which the stream is silent.
 async fn until_silent(handle: &mut RunHandle) -> Result<()> {
     loop {
-        match handle.next().await {
-            Some(AgentEvent::TextDelta { .. }) => return Ok(()),
-            Some(AgentEvent::Finished { outcome, .. }) => {
+        match handle.next().await.map(|event| event.kind) {
+            Some(AgentEventKind::TextDelta { .. }) => return Ok(()),
+            Some(AgentEventKind::Finished { outcome, .. }) => {
                 return Err(
                     format!("{}: {}", outcome.termination, outcome.decided_by.evidence).into()
                 );

@@ -10,7 +10,7 @@ use agent_client_protocol::v1::schema::{PromptResponse, SessionId, SessionNotifi
 use agent_client_protocol::v1::{ConnectionTo, Responder};
 use agent_client_protocol::{Client, Error};
 use endstop::agent::RunHandle;
-use endstop::event::{AgentEvent, EventWriter};
+use endstop::event::{AgentEvent, AgentEventKind, EventWriter};
 use endstop::{Approval, Outcome};
 use std::sync::Arc;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -62,7 +62,7 @@ impl PromptRun {
                 }
             };
             let Some(event) = event else { break };
-            if let AgentEvent::Finished { outcome: ended, .. } = &event {
+            if let AgentEventKind::Finished { outcome: ended, .. } = &event.kind {
                 outcome = Some(Arc::clone(ended));
             }
             for event in redacted.events(event) {
@@ -91,14 +91,14 @@ impl PromptRun {
 
     /// Returns the question that an event asks.
     fn question(&self, event: &AgentEvent) -> Option<(endstop::event::RequestId, Asked)> {
-        let AgentEvent::ApprovalRequested { origin, request_id, call_id, name, canonical, .. } =
-            event
+        let AgentEventKind::ApprovalRequested { request_id, call_id, name, canonical, .. } =
+            &event.kind
         else {
             return None;
         };
         let asked = Asked {
             session: self.id.clone(),
-            call: id_of(origin, call_id),
+            call: id_of(&event.origin, call_id),
             name: name.clone(),
             // The arguments as they will be used: a key that is given twice is shown once.
             arguments: canonical.to_string(),

@@ -6,7 +6,7 @@ use agent_client_protocol::v1::schema::{
     ContentChunk, MessageId, SessionUpdate, ToolCallId, ToolCallStatus, ToolCallUpdate,
     ToolCallUpdateFields,
 };
-use endstop::event::AgentEvent;
+use endstop::event::{AgentEvent, AgentEventKind};
 use endstop::{Outcome, Termination};
 use serde_json::Value;
 use std::collections::HashSet;
@@ -45,48 +45,49 @@ impl Updates {
         if !event.path().is_empty() {
             return Vec::new();
         }
-        match event {
-            AgentEvent::TurnStarted { origin, attempt } => {
+        let AgentEvent { origin, kind, .. } = event;
+        match kind {
+            AgentEventKind::TurnStarted { attempt } => {
                 self.sent.clear();
                 let turn = origin.turn().unwrap_or_default();
                 self.message = MessageId::new(format!("{}-{turn}-{attempt}", origin.run_id()));
                 Vec::new()
             }
-            AgentEvent::TextDelta { text, .. } | AgentEvent::RefusalDelta { text, .. } => {
+            AgentEventKind::TextDelta { text, .. } | AgentEventKind::RefusalDelta { text, .. } => {
                 self.sent.push_str(&text);
                 self.said(text)
             }
-            AgentEvent::ReasoningDelta { text, .. } => {
+            AgentEventKind::ReasoningDelta { text, .. } => {
                 vec![SessionUpdate::AgentThoughtChunk(self.chunk(text))]
             }
-            AgentEvent::TurnFinished { text, .. } => self.rest_of(text),
-            AgentEvent::ToolCallStarted { origin, call_id: Some(call), name, .. } => {
+            AgentEventKind::TurnFinished { text, .. } => self.rest_of(text),
+            AgentEventKind::ToolCallStarted { call_id: Some(call), name, .. } => {
                 self.announced(&id_of(&origin, &call), &name).into_iter().collect()
             }
-            AgentEvent::ToolStarted { origin, call_id, name, arguments, .. } => {
+            AgentEventKind::ToolStarted { call_id, name, arguments, .. } => {
                 let call = id_of(&origin, &call_id);
                 let fields = tool_call::described(&name, &arguments, &self.dir)
                     .status(ToolCallStatus::InProgress);
                 let announced = self.announced(&call, &name);
                 announced.into_iter().chain([update(call, fields)]).collect()
             }
-            AgentEvent::ToolCallChanged { origin, call_id, name, after, .. } => {
+            AgentEventKind::ToolCallChanged { call_id, name, after, .. } => {
                 let call = id_of(&origin, &call_id);
                 let fields = tool_call::described(&name, &after, &self.dir);
                 let announced = self.announced(&call, &name);
                 announced.into_iter().chain([update(call, fields)]).collect()
             }
-            AgentEvent::ApprovalRequested { origin, call_id, name, .. } => {
+            AgentEventKind::ApprovalRequested { call_id, name, .. } => {
                 self.announced(&id_of(&origin, &call_id), &name).into_iter().collect()
             }
-            AgentEvent::ToolFinished { origin, call_id, name, status, content, .. } => {
+            AgentEventKind::ToolFinished { call_id, name, status, content, .. } => {
                 let call = id_of(&origin, &call_id);
                 let announced = self.announced(&call, &name);
                 let ended = tool_call::ended(call, status, content);
                 announced.into_iter().chain([SessionUpdate::ToolCallUpdate(ended)]).collect()
             }
-            AgentEvent::HandOver { text, .. } => self.message_of(text, "hand-over"),
-            AgentEvent::Finished { outcome, .. } => self.at_end(&outcome),
+            AgentEventKind::HandOver { text, .. } => self.message_of(text, "hand-over"),
+            AgentEventKind::Finished { outcome, .. } => self.at_end(&outcome),
             _ => Vec::new(),
         }
     }
@@ -182,7 +183,7 @@ mod tests {
     }
 
     fn delta(text: &str) -> AgentEvent {
-        AgentEvent::TextDelta { origin: origin(), text: text.to_owned() }
+        AgentEvent::new(origin(), AgentEventKind::TextDelta { text: text.to_owned() })
     }
 
     fn finished(text: &str) -> AgentEvent {
@@ -191,16 +192,16 @@ mod tests {
             "provider_specific": {"original_field": "x", "original_value": "stop", "metadata": {}},
             "message": null,
         }));
-        let (origin, text) = (origin(), text.to_owned());
-        AgentEvent::TurnFinished { origin, text, signal: signal.unwrap(), tool_calls: 0 }
+        let (text, signal) = (text.to_owned(), signal.unwrap());
+        AgentEvent::new(origin(), AgentEventKind::TurnFinished { text, signal, tool_calls: 0 })
     }
 
     #[test]
     fn repeated_attempt_is_another_message() {
         let mut updates = Updates::new("/".into());
-        updates.of(AgentEvent::TurnStarted { origin: origin(), attempt: 1 });
+        updates.of(AgentEvent::new(origin(), AgentEventKind::TurnStarted { attempt: 1 }));
         let first = said(&updates.of(delta("The answer is 4")));
-        updates.of(AgentEvent::TurnStarted { origin: origin(), attempt: 2 });
+        updates.of(AgentEvent::new(origin(), AgentEventKind::TurnStarted { attempt: 2 }));
         let second = said(&updates.of(delta("It is")));
         let rest = said(&updates.of(finished("It is 42.")));
         assert_eq!(first, [("k3v9-2-1".to_owned(), "The answer is 4".to_owned())]);
@@ -211,9 +212,9 @@ mod tests {
     #[test]
     fn refused_text_is_not_repeated() {
         let mut updates = Updates::new("/".into());
-        updates.of(AgentEvent::TurnStarted { origin: origin(), attempt: 1 });
+        updates.of(AgentEvent::new(origin(), AgentEventKind::TurnStarted { attempt: 1 }));
         let text = "I cannot.".to_owned();
-        updates.of(AgentEvent::RefusalDelta { origin: origin(), text });
+        updates.of(AgentEvent::new(origin(), AgentEventKind::RefusalDelta { text }));
         assert!(updates.of(finished("")).is_empty());
     }
 
@@ -221,6 +222,10 @@ mod tests {
     fn nested_runs_have_no_updates() {
         let mut updates = Updates::new("/".into());
         let origin = Origin::new("in", ["call".into()], Some(1));
-        assert!(updates.of(AgentEvent::TextDelta { origin, text: "x".to_owned() }).is_empty());
+        assert!(
+            updates
+                .of(AgentEvent::new(origin, AgentEventKind::TextDelta { text: "x".to_owned() }))
+                .is_empty()
+        );
     }
 }

@@ -505,7 +505,7 @@ limits! {
         tighter: Lower,
         reached: "the error's own ending",
         in_guest: InGuest::Retrying,
-        default_note: "as many as fit into --retry-for",
+        default_note: "as many as fit into `retry_for`",
     }
     /// Maximum number of consecutive blank answers that get a nudge.
     ///

@@ -65,7 +65,7 @@ mod jumping {
 #[cfg(test)]
 mod tests {
     use super::{jumping, wall_ms};
-    use crate::event::AgentEvent;
+    use crate::event::{AgentEvent, AgentEventKind};
     use crate::testkit::{ScriptedModel, Turn};
     use crate::tool::{ToolOutput, tool_fn};
     use crate::{Agent, Limits};
@@ -113,7 +113,7 @@ mod tests {
         assert!(outcome.duration <= took, "{:?} of {took:?}", outcome.duration);
         let mut shown = Vec::new();
         for event in &events {
-            if let AgentEvent::ToolFinished { duration_ms, content, .. } = event {
+            if let AgentEventKind::ToolFinished { duration_ms, content, .. } = &event.kind {
                 assert!(u128::from(*duration_ms) <= took.as_millis(), "{duration_ms} ms");
                 shown.push(content.parse::<u64>().unwrap());
             }

@@ -79,7 +79,7 @@ pub use endstop_core::{
 };
 pub use endstop_wire as wire;
 pub use endstop_wire::{Caching, Effort, ModelParams, ParamError, Thinking, ToolChoice};
-pub use event::AgentEvent;
+pub use event::{AgentEvent, AgentEventKind};
 
 /// Runs shell commands and kills the whole process tree of a command when it ends.
 pub mod process {

@@ -6,7 +6,7 @@ use agent_client_protocol::v1::schema::{
 };
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::wire::redact::KnownKeys;
-use endstop::{Agent, AgentEvent};
+use endstop::{Agent, AgentEvent, AgentEventKind};
 use endstop_acp::{AcpServer, OpenError, OpenedSession, SessionRequest};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -218,7 +218,7 @@ async fn editor_that_does_not_read_is_bounded() {
         let done = done.clone();
         // Observers see every event, also those that a reader that lags misses.
         let observer = move |event: &AgentEvent| {
-            if matches!(event, AgentEvent::TurnFinished { .. }) {
+            if matches!(event.kind, AgentEventKind::TurnFinished { .. }) {
                 done.cancel();
             }
         };

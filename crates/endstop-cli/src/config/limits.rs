@@ -169,7 +169,7 @@ fn help(row: &LimitRow) -> String {
 /// Returns the default of a limit, if it is not off.
 pub(crate) fn default_of(row: &LimitRow) -> Option<String> {
     if !row.default_note.is_empty() {
-        return Some(row.default_note.to_owned());
+        return Some(row.default_note.replace("`retry_for`", "--retry-for"));
     }
     match row.value(&Limits::default()) {
         LimitValue::Off | LimitValue::Switch(_) => None,

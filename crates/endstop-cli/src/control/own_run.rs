@@ -2,7 +2,7 @@
 
 use super::protocol::{Controlled, LiveRun, Reply};
 use endstop::agent::{Agent, RunHandle};
-use endstop::event::AgentEvent;
+use endstop::event::{AgentEvent, AgentEventKind};
 use endstop::{LimitChanges, SteerError, Steering};
 use serde_json::{Map, Value};
 use std::sync::{Mutex, PoisonError};
@@ -35,19 +35,23 @@ impl OwnRun {
     /// Follows the run by its events.
     pub(crate) fn saw(&self, event: &AgentEvent) {
         // Runs inside this one have events too, but only their cost counts here.
-        if event.origin().run_id() != self.run_id {
+        if event.origin.run_id() != self.run_id {
             return;
         }
         let mut facts = self.facts.lock().unwrap_or_else(PoisonError::into_inner);
-        match event {
-            AgentEvent::TurnStarted { .. } => (facts.phase, facts.calls_in_flight) = ("calling", 1),
-            AgentEvent::Usage { cost, .. } => facts.cost_usd = cost.map(endstop::NanoUsd::to_usd),
-            AgentEvent::TurnFinished { .. } => {
+        match event.kind {
+            AgentEventKind::TurnStarted { .. } => {
+                (facts.phase, facts.calls_in_flight) = ("calling", 1)
+            }
+            AgentEventKind::Usage { cost, .. } => {
+                facts.cost_usd = cost.map(endstop::NanoUsd::to_usd)
+            }
+            AgentEventKind::TurnFinished { .. } => {
                 // Counted here, because the outcome with the number comes only at the end.
                 facts.turns = facts.turns.saturating_add(1);
                 (facts.phase, facts.calls_in_flight) = ("waiting", 0);
             }
-            AgentEvent::ToolStarted { .. } => facts.phase = "tools",
+            AgentEventKind::ToolStarted { .. } => facts.phase = "tools",
             _ => {}
         }
     }

@@ -7,7 +7,7 @@ use crate::render::amounts::{count, seconds, thousands};
 use crate::visible::Flow;
 use crate::visible::{shorten, visible};
 use endstop::core::{ModelSwitch, NanoUsd, Usage, WatchMode};
-use endstop::event::AgentEvent;
+use endstop::event::{AgentEvent, AgentEventKind};
 use endstop::{LimitChanges, Limits};
 use serde_json::Value;
 use std::borrow::Cow;
@@ -120,35 +120,35 @@ impl Screen {
             held.push(event.clone());
             return;
         }
-        match event {
-            AgentEvent::TextDelta { text, .. } => self.text(text),
-            AgentEvent::Warning { message, .. } => {
+        match &event.kind {
+            AgentEventKind::TextDelta { text, .. } => self.text(text),
+            AgentEventKind::Warning { message, .. } => {
                 self.end_line();
                 self.note(&format!("⚠ {}", visible(message)));
             }
-            AgentEvent::Usage { usage, cost, .. } => {
+            AgentEventKind::Usage { usage, cost, .. } => {
                 // Shown when the turn is finished, after its text.
                 self.of_turn = (usage.clone(), *cost);
             }
-            AgentEvent::Finished { .. } => {}
-            event if event.is_delta() => {}
-            event => self.run_event(event),
+            AgentEventKind::Finished { .. } => {}
+            kind if kind.is_delta() => {}
+            _ => self.run_event(event),
         }
     }
 
     fn run_event(&mut self, event: &AgentEvent) {
-        match event {
-            AgentEvent::TurnStarted { origin, attempt } => {
+        match &event.kind {
+            AgentEventKind::TurnStarted { attempt } => {
                 if *attempt > 1 && self.shown > 0 {
                     self.end_line();
                     self.note("↻ the turn is restarted; discard its text above");
                 }
-                self.turn = origin.turn().unwrap_or_default();
+                self.turn = event.turn().unwrap_or_default();
                 self.shown = 0;
                 self.flow = Flow::default();
             }
-            AgentEvent::TurnFinished { .. } => self.turn_ended(event),
-            AgentEvent::AttemptFailed { error, retry_in_ms, .. } => {
+            AgentEventKind::TurnFinished { .. } => self.turn_ended(event),
+            AgentEventKind::AttemptFailed { error, retry_in_ms, .. } => {
                 self.end_line();
                 let then = match retry_in_ms {
                     Some(wait) => format!("; retrying in {wait} ms"),
@@ -156,57 +156,62 @@ impl Screen {
                 };
                 self.note(&format!("✗ {}{then}", shorten(&error.to_string(), 300)));
             }
-            AgentEvent::ToolStarted { .. } | AgentEvent::ToolFinished { .. } => {
+            AgentEventKind::ToolStarted { .. } | AgentEventKind::ToolFinished { .. } => {
                 self.tool_event(event);
             }
-            AgentEvent::MessageInjected { why, text, .. } => {
+            AgentEventKind::MessageInjected { why, text, .. } => {
                 self.note(&format!("! message to the model ({why}): {}", shorten(text, 200)));
             }
             // A rule in the mode `observe` is not shown: its hits are only in the outcome.
-            AgentEvent::RuleHit { hit: fired, .. } if fired.mode >= WatchMode::Warn => {
+            AgentEventKind::RuleHit { hit: fired, .. } if fired.mode >= WatchMode::Warn => {
                 self.end_line();
                 self.note(&format!("⚠ {} fired ({})", shorten(&fired.evidence, 200), fired.mode));
             }
-            AgentEvent::Verified { round, rounds, passed, output, .. } => {
+            AgentEventKind::Verified { round, rounds, passed, output, .. } => {
                 self.end_line();
                 self.note(&verdict(*round, *rounds, *passed, output));
             }
             // The limits of a nested run are not shown.
-            AgentEvent::LimitsChanged { limits, .. } if event.path().is_empty() => {
+            AgentEventKind::LimitsChanged { limits, .. } if event.path().is_empty() => {
                 limits.apply(&mut self.limits);
                 self.end_line();
                 self.note(&format!("! limits changed: {}", changed(limits)));
             }
-            AgentEvent::ModelSwitched { switch, .. } => {
+            AgentEventKind::ModelSwitched { switch, .. } => {
                 self.end_line();
                 self.note(&switched(switch));
             }
-            AgentEvent::Suspended { duration_ms, .. } => {
+            AgentEventKind::Suspended { duration_ms, .. } => {
                 self.end_line();
                 let time = seconds(Duration::from_millis(*duration_ms));
                 self.note(&format!(
                     "· the process was suspended for {time}, which counts against `timeout` only"
                 ));
             }
-            AgentEvent::Decided { decision, .. } => {
+            AgentEventKind::Decided { decision, .. } => {
                 self.note(&format!("? the request was {}", decision_words(decision)));
             }
-            AgentEvent::Stopping { reason, running, .. } => {
+            AgentEventKind::Stopping { reason, running, .. } => {
                 self.end_line();
                 self.note(&format!(
                     "■ stopping ({reason}): {} still to end",
                     count((*running).into(), "tool")
                 ));
             }
-            AgentEvent::Compacted {
-                before, after, tokens_before, tokens_after, strategy, ..
+            AgentEventKind::Compacted {
+                before,
+                after,
+                tokens_before,
+                tokens_after,
+                strategy,
+                ..
             } => {
                 let by = if strategy.is_empty() { String::new() } else { format!(" ({strategy})") };
                 self.note(&format!(
                     "· the conversation was shortened: {before} → {after} messages, about {tokens_before} → {tokens_after} tokens{by}"
                 ));
             }
-            AgentEvent::CompactionFailed { why, .. } => {
+            AgentEventKind::CompactionFailed { why, .. } => {
                 self.note(&format!(
                     "· the conversation could not be shortened: {}",
                     shorten(why, 300)
@@ -218,7 +223,7 @@ impl Screen {
     }
 
     fn turn_ended(&mut self, event: &AgentEvent) {
-        let AgentEvent::TurnFinished { text, tool_calls, signal, .. } = event else { return };
+        let AgentEventKind::TurnFinished { text, tool_calls, signal } = &event.kind else { return };
         // A response that was not streamed, or whose deltas were dropped, is shown here.
         if self.shown == 0 && !text.trim().is_empty() {
             self.text(text);
@@ -239,14 +244,16 @@ impl Screen {
         let call = |name: &str, arguments: &str| {
             format!("→ {} {}", in_line(name), shorten(&arguments.replace('\n', " "), 200))
         };
-        match event {
-            AgentEvent::ToolStarted { call_id, name, arguments, .. } => {
+        match &event.kind {
+            AgentEventKind::ToolStarted { call_id, name, arguments, .. } => {
                 // A call that starts again is shown with its own line, so the earlier one is not
                 // needed.
                 self.earlier.remove(&**call_id);
                 self.note(&call(name, arguments));
             }
-            AgentEvent::ToolFinished { call_id, name, status, content, duration_ms, .. } => {
+            AgentEventKind::ToolFinished {
+                call_id, name, status, content, duration_ms, ..
+            } => {
                 if let Some((name, arguments)) = self.earlier.remove(&**call_id) {
                     self.note(&format!("{} (before the resume)", call(&name, &arguments)));
                 }

@@ -8,7 +8,7 @@
 //! ```
 
 use endstop::core::{NanoUsd, RunEvent, TurnDelta, Usage};
-use endstop::event::AgentEvent;
+use endstop::event::{AgentEvent, AgentEventKind};
 use serde::Serialize;
 
 /// A line of JSON.
@@ -64,104 +64,43 @@ impl Lines {
             return None;
         }
         let turn = event.turn().unwrap_or_default();
-        Some(Line::Run(match event {
-            AgentEvent::TurnStarted { attempt, .. } => RunEvent::TurnStarted { turn, attempt },
-            AgentEvent::Usage { usage, cost, .. } => {
+        match event.kind {
+            AgentEventKind::Usage { usage, cost } => {
                 self.usage = Some((*usage, cost));
-                return None;
+                None
             }
-            AgentEvent::TurnFinished { text, signal, tool_calls, .. } => {
+            AgentEventKind::TurnFinished { text, signal, tool_calls } => {
                 let (usage, cost) = self.usage.take().unwrap_or_default();
-                RunEvent::TurnEnded { turn, text, signal: *signal, usage, cost, tool_calls }
+                let signal = *signal;
+                let ended = RunEvent::TurnEnded { turn, text, signal, usage, cost, tool_calls };
+                Some(Line::Run(ended))
             }
-            AgentEvent::AttemptFailed { attempt, error, retry_in_ms, .. } => {
-                RunEvent::AttemptFailed { turn, attempt, error: *error, retry_in_ms }
+            AgentEventKind::Warning { message } => {
+                Some(Line::Warning(WarningLine { kind: "warning", message }))
             }
-            AgentEvent::ToolCallChanged { call_id, name, before, after, by, .. } => {
-                let (before, after, by) = (before.into(), after.into(), by.into());
-                RunEvent::CallChanged { call_id: call_id.to_string(), name, before, after, by }
-            }
-            AgentEvent::ToolResultChanged { call_id, name, status, .. } => {
-                RunEvent::ResultChanged { call_id: call_id.to_string(), name, status }
-            }
-            AgentEvent::ToolStarted { call_id, name, arguments, .. } => {
-                RunEvent::ToolStarted { call_id: call_id.to_string(), name, arguments }
-            }
-            AgentEvent::ToolFinished { call_id, name, status, duration_ms, content, .. } => {
-                let call_id = call_id.to_string();
-                RunEvent::ToolEnded { call_id, name, status, duration_ms, content }
-            }
-            AgentEvent::MessageInjected { why, text, .. } => {
-                RunEvent::MessageInjected { why, text }
-            }
-            AgentEvent::RuleHit { hit, .. } => RunEvent::RuleHit(*hit),
-            AgentEvent::Verified { round, rounds, passed, output, .. } => {
-                RunEvent::Verified { round, rounds, passed, output }
-            }
-            AgentEvent::ModelSwitched { switch, .. } => RunEvent::ModelSwitched { turn, switch },
-            AgentEvent::HandOver { text, .. } => RunEvent::HandOver { text },
-            AgentEvent::LimitsChanged { limits, .. } => RunEvent::LimitsChanged { limits },
-            AgentEvent::Suspended { duration_ms, .. } => RunEvent::Suspended { duration_ms },
-            AgentEvent::Parked { request, .. } => RunEvent::Parked(request),
-            AgentEvent::Decided { id, decision, wall_ms, .. } => {
-                RunEvent::Decided { id, decision, wall_ms }
-            }
-            AgentEvent::Stopping { reason, running, .. } => RunEvent::Stopping { reason, running },
-            AgentEvent::Warning { message, .. } => {
-                return Some(Line::Warning(WarningLine { kind: "warning", message }));
-            }
-            AgentEvent::Compacted { .. } | AgentEvent::CompactionFailed { .. } => {
-                return compaction(event);
-            }
-            event => return delta(event).map(Line::delta),
-        }))
+            kind => match kind.into_run_event(turn) {
+                Ok(event) => Some(Line::Run(event)),
+                Err(kind) => delta(kind).map(Line::delta),
+            },
+        }
     }
 }
 
-fn compaction(event: AgentEvent) -> Option<Line> {
-    Some(Line::Run(match event {
-        AgentEvent::Compacted {
-            before,
-            after,
-            bytes_before,
-            bytes_after,
-            tokens_before,
-            tokens_after,
-            strategy,
-            forced,
-            ..
-        } => RunEvent::Compacted {
-            before,
-            after,
-            bytes_before,
-            bytes_after,
-            tokens_before,
-            tokens_after,
-            strategy,
-            forced,
-        },
-        AgentEvent::CompactionFailed { why, forced, in_a_row, .. } => {
-            RunEvent::CompactionFailed { why, forced, in_a_row }
-        }
-        _ => return None,
-    }))
-}
-
 /// Returns an increment of the turn. Of reasoning and arguments the lines have only the length.
-fn delta(event: AgentEvent) -> Option<TurnDelta> {
-    Some(match event {
-        AgentEvent::TextDelta { text, .. } => TurnDelta::Text(text),
-        AgentEvent::ReasoningDelta { text, .. } | AgentEvent::RefusalDelta { text, .. } => {
+fn delta(kind: AgentEventKind) -> Option<TurnDelta> {
+    Some(match kind {
+        AgentEventKind::TextDelta { text } => TurnDelta::Text(text),
+        AgentEventKind::ReasoningDelta { text } | AgentEventKind::RefusalDelta { text } => {
             TurnDelta::Reasoning(chars(&text))
         }
-        AgentEvent::ToolCallStarted { name, .. } => TurnDelta::ToolArguments(chars(&name)),
-        AgentEvent::ToolArgumentsDelta { arguments, .. } => {
+        AgentEventKind::ToolCallStarted { name, .. } => TurnDelta::ToolArguments(chars(&name)),
+        AgentEventKind::ToolArgumentsDelta { arguments, .. } => {
             TurnDelta::ToolArguments(chars(&arguments))
         }
-        AgentEvent::HiddenDelta { reasoning: 0, arguments, .. } => {
+        AgentEventKind::HiddenDelta { reasoning: 0, arguments } => {
             TurnDelta::ToolArguments(arguments)
         }
-        AgentEvent::HiddenDelta { reasoning, .. } => TurnDelta::Reasoning(reasoning),
+        AgentEventKind::HiddenDelta { reasoning, .. } => TurnDelta::Reasoning(reasoning),
         _ => return None,
     })
 }

@@ -25,7 +25,7 @@ use crate::telemetry::Telemetry;
 use crate::visible::visible;
 use endstop::agent::{Agent, RunHandle};
 use endstop::core::visible_text;
-use endstop::event::AgentEvent;
+use endstop::event::{AgentEvent, AgentEventKind};
 use endstop::journal::SqliteJournal;
 use endstop::park::{ParkRequest, RunStatus};
 use endstop::provider::replay::Warning;
@@ -315,7 +315,7 @@ impl RunSession {
                     self.warn(view);
                 }
                 event = handle.next() => match event {
-                    Some(AgentEvent::Finished { outcome, .. }) => {
+                    Some(AgentEvent { kind: AgentEventKind::Finished { outcome, .. }, .. }) => {
                         view.screen.resume();
                         for line in view.streamed.rest() {
                             self.write(&line, view);
@@ -363,7 +363,7 @@ impl RunSession {
         if let Some(own) = &view.own {
             own.saw(&event);
         }
-        if let AgentEvent::LimitsChanged { limits, .. } = &event
+        if let AgentEventKind::LimitsChanged { limits } = &event.kind
             && event.path().is_empty()
         {
             limits.apply(&mut view.limits);

@@ -11,7 +11,7 @@
 
 use super::line::{Line, Lines};
 use endstop::core::{RunEvent, TurnDelta, closed};
-use endstop::event::AgentEvent;
+use endstop::event::{AgentEvent, AgentEventKind};
 use endstop::wire::redact::{KnownKeys, TextRedactor};
 
 /// The streamed text of one run.
@@ -30,7 +30,7 @@ impl StreamedText {
 
     /// Returns the lines to write now, in order.
     pub(crate) fn take(&mut self, event: AgentEvent) -> Vec<Line> {
-        let starts = matches!(event, AgentEvent::ToolCallStarted { .. });
+        let starts = matches!(event.kind, AgentEventKind::ToolCallStarted { .. });
         let Some(mut line) = self.lines.of(event) else { return Vec::new() };
         let mut out = Vec::with_capacity(1);
         match &mut line {

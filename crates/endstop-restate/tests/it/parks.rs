@@ -67,7 +67,7 @@ async fn approved_call_runs_with_changed_arguments() {
     let decided = past.records().iter().find(|record| record.name == "decided").unwrap();
     assert!(decided.event.contains("approve_changed"), "{decided:?}");
     let events = past.recorded().unwrap().events_again().unwrap();
-    assert!(events.iter().any(|event| event.kind() == "tool_call_changed"), "{events:?}");
+    assert!(events.iter().any(|event| event.kind.name() == "tool_call_changed"), "{events:?}");
     let (_, whole, _) = changed(None).await;
     for steps in 0..4 {
         let (worker, past, outcome) = changed(Some(steps)).await;

@@ -1,7 +1,7 @@
 //! The embedded driver: a run in this process, with a journal in SQLite.
 
 use crate::run::{Boxed, Case, Driver, Ended, Live, TASK};
-use endstop::event::AgentEvent;
+use endstop::event::{AgentEvent, AgentEventKind};
 use endstop::journal::SqliteJournal;
 use endstop::{Agent, Outcome, RunHandle, RunInput, Session};
 use endstop_restate::Stop;
@@ -98,7 +98,7 @@ impl Live for Embed {
             };
             self.agent.settled().await;
             let own = |event: &&AgentEvent| {
-                event.path().is_empty() && matches!(event, AgentEvent::Finished { .. })
+                event.path().is_empty() && matches!(event.kind, AgentEventKind::Finished { .. })
             };
             Ended {
                 endings: events.iter().filter(own).count(),

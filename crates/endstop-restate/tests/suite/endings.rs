@@ -3,7 +3,7 @@
 use crate::model::{Model, finish, price, silent_after_event};
 use crate::run::{APIS, Counter, HANG, LONG, On, eventually, results};
 use crate::table::{Row, row};
-use endstop::event::AgentEvent;
+use endstop::event::{AgentEvent, AgentEventKind};
 use endstop::testkit::{Reply, Turn};
 use endstop::tool::{AgentTool, Shell, ToolOutput, tool_fn};
 use endstop::{Category, Limits, NanoUsd, Outcome, Termination as T, ToolStatus};
@@ -230,33 +230,33 @@ fn phases() -> Vec<Phase> {
     };
     vec![
         phase("before the first byte", Turn::text("never").after(LONG), None, |event| {
-            matches!(event, AgentEvent::TurnStarted { .. })
+            matches!(event.kind, AgentEventKind::TurnStarted { .. })
         }),
         phase(
             "thinking",
             Turn::text("never").reasoning("Let me see."),
             Some(["reasoning", "thinking_delta"]),
-            |event| matches!(event, AgentEvent::ReasoningDelta { .. }),
+            |event| matches!(event.kind, AgentEventKind::ReasoningDelta { .. }),
         ),
         phase("text", Turn::text("half an answer"), Some(["half", "half"]), |event| {
-            matches!(event, AgentEvent::TextDelta { .. })
+            matches!(event.kind, AgentEventKind::TextDelta { .. })
         }),
         phase(
             "tool arguments",
             Turn::call("wait", &json!({})),
             Some(["tool_calls", "tool_use"]),
-            |event| matches!(event, AgentEvent::ToolCallStarted { .. }),
+            |event| matches!(event.kind, AgentEventKind::ToolCallStarted { .. }),
         ),
         Phase {
             bodies: 1,
             ..phase("a tool", Turn::call("wait", &json!({})), None, |event| {
-                matches!(event, AgentEvent::ToolStarted { .. })
+                matches!(event.kind, AgentEventKind::ToolStarted { .. })
             })
         },
         Phase {
             limits: Limits { max_retries: Some(1_000_000), ..Limits::default() },
             ..phase("backoff", Turn::error(429, "slow down"), None, |event| {
-                matches!(event, AgentEvent::AttemptFailed { .. })
+                matches!(event.kind, AgentEventKind::AttemptFailed { .. })
             })
         },
     ]
@@ -418,7 +418,7 @@ async fn c14(on: On) {
         let case = on.case(&outer, move |agent| {
             let count = count.clone();
             let inner = crate::model::over(&url, api).on_event(move |event| {
-                if matches!(event, AgentEvent::Finished { .. }) {
+                if matches!(event.kind, AgentEventKind::Finished { .. }) {
                     count.add();
                 }
             });

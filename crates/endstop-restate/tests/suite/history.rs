@@ -4,7 +4,7 @@
 use crate::model::{Model, finish};
 use crate::run::{APIS, Counter, On, eventually, results};
 use crate::table::{Row, row};
-use endstop::event::AgentEvent;
+use endstop::event::AgentEventKind;
 use endstop::testkit::Turn;
 use endstop::tool::{ToolContext, ToolOutput, tool_fn};
 use endstop::{Limits, Termination as T};
@@ -118,7 +118,7 @@ async fn c33(on: On) {
             let case = on.case(&model, move |agent| {
                 let count = count.clone();
                 agent.on_event(move |event| {
-                    if matches!(event, AgentEvent::TextDelta { .. }) {
+                    if matches!(event.kind, AgentEventKind::TextDelta { .. }) {
                         count.add();
                     }
                 })

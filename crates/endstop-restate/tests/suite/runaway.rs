@@ -5,7 +5,7 @@ use crate::run::{APIS, Counter, On, eventually, results};
 use crate::table::{Row, row};
 use endstop::budget::SharedBudget;
 use endstop::compaction::{Compaction, CompactionConfig, CompactionRequest};
-use endstop::event::AgentEvent;
+use endstop::event::AgentEventKind;
 use endstop::hook::{CompactionFuture, Compactor};
 use endstop::testkit::{Reply, Request, Turn};
 use endstop::tool::{AgentTool, ToolOutput, tool_fn};
@@ -266,7 +266,7 @@ async fn cut_call_is_charged(on: &On, api: &'static str) {
         let count = count.clone();
         let agent = agent.price(price()).shared_budget(shared.clone()).max_output_tokens(2_000);
         agent.on_event(move |event| {
-            if matches!(event, AgentEvent::TextDelta { .. }) {
+            if matches!(event.kind, AgentEventKind::TextDelta { .. }) {
                 count.add();
             }
         })

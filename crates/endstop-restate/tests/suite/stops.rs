@@ -3,7 +3,7 @@
 use crate::model::{Model, over, price, silent_after_event};
 use crate::run::{APIS, Boxed, Counter, LONG, On, eventually, results};
 use crate::table::{Row, row};
-use endstop::event::AgentEvent;
+use endstop::event::AgentEventKind;
 use endstop::hook::{ConsultPoint, Hook, HookFuture, Hooks};
 use endstop::policy::FinalPattern;
 use endstop::testkit::{Reply, Turn};
@@ -77,7 +77,7 @@ async fn c18(on: On) {
         let case = on.case(&model, move |agent| {
             let count = count.clone();
             agent.tool(tools.act("act")).on_event(move |event| {
-                if matches!(event, AgentEvent::TextDelta { .. }) {
+                if matches!(event.kind, AgentEventKind::TextDelta { .. }) {
                     count.add();
                 }
             })

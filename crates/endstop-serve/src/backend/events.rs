@@ -12,10 +12,10 @@
 
 use super::future::Waiting;
 use bytes::Bytes;
-use endstop::AgentEvent;
 use endstop::event::EventWriter;
 use endstop::journal::{JournalError, RecordedRun};
 use endstop::wire::redact::KnownKeys;
+use endstop::{AgentEvent, AgentEventKind};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
@@ -88,7 +88,7 @@ impl Framer {
                 // Writing to a string cannot fail.
                 let _ = writeln!(text, "id: {numbers}");
             }
-            for part in ["event: ", event.kind(), "\ndata: ", &json, "\n\n"] {
+            for part in ["event: ", event.kind.name(), "\ndata: ", &json, "\n\n"] {
                 text.push_str(part);
             }
             frames.push(Frame { bytes: text.into(), numbered });
@@ -99,7 +99,9 @@ impl Framer {
 
 /// `true` if the event has a number: a lifecycle event that the journal can tell again.
 fn is_numbered(event: &AgentEvent) -> bool {
-    event.path().is_empty() && !event.is_delta() && !matches!(event, AgentEvent::Warning { .. })
+    event.path().is_empty()
+        && !event.kind.is_delta()
+        && !matches!(event.kind, AgentEventKind::Warning { .. })
 }
 
 /// The numbered events of a run, as its journal tells them, as frames.
@@ -121,9 +123,9 @@ impl EventFrames {
         let ended = recorded.outcome.is_some();
         let mut all = EventFrames { ended, ..EventFrames::default() };
         for event in recorded.events_again()? {
-            match &event {
-                AgentEvent::TurnFinished { .. } => all.turns += 1,
-                AgentEvent::Usage { cost, .. } => {
+            match &event.kind {
+                AgentEventKind::TurnFinished { .. } => all.turns += 1,
+                AgentEventKind::Usage { cost, .. } => {
                     all.cost_usd = cost.map(endstop::NanoUsd::to_usd);
                 }
                 _ => {}

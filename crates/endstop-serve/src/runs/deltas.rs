@@ -4,44 +4,38 @@
 //! text_delta "Hel" + text_delta "lo"  →  text_delta "Hello"
 //! ```
 
-use endstop::AgentEvent;
+use endstop::{AgentEvent, AgentEventKind};
 
 /// `true` for deltas to which the next one can be appended.
 pub(super) fn is_mergeable(event: &AgentEvent) -> bool {
     matches!(
-        event,
-        AgentEvent::TextDelta { .. }
-            | AgentEvent::ReasoningDelta { .. }
-            | AgentEvent::RefusalDelta { .. }
-            | AgentEvent::ToolArgumentsDelta { .. }
+        event.kind,
+        AgentEventKind::TextDelta { .. }
+            | AgentEventKind::ReasoningDelta { .. }
+            | AgentEventKind::RefusalDelta { .. }
+            | AgentEventKind::ToolArgumentsDelta { .. }
     )
 }
 
 /// Appends a delta to the one before it, if it continues the same text. Returns the length of the text, in
 /// bytes.
 pub(super) fn merge(held: &mut AgentEvent, next: &AgentEvent) -> Option<usize> {
-    let (text, more) = match (held, next) {
-        (
-            AgentEvent::TextDelta { origin, text },
-            AgentEvent::TextDelta { origin: other, text: more },
-        )
+    if held.origin != next.origin {
+        return None;
+    }
+    let (text, more) = match (&mut held.kind, &next.kind) {
+        (AgentEventKind::TextDelta { text }, AgentEventKind::TextDelta { text: more })
         | (
-            AgentEvent::ReasoningDelta { origin, text },
-            AgentEvent::ReasoningDelta { origin: other, text: more },
+            AgentEventKind::ReasoningDelta { text },
+            AgentEventKind::ReasoningDelta { text: more },
         )
-        | (
-            AgentEvent::RefusalDelta { origin, text },
-            AgentEvent::RefusalDelta { origin: other, text: more },
-        ) if origin == other => (text, more),
+        | (AgentEventKind::RefusalDelta { text }, AgentEventKind::RefusalDelta { text: more }) => {
+            (text, more)
+        }
         (
-            AgentEvent::ToolArgumentsDelta { origin, index, call_id, arguments },
-            AgentEvent::ToolArgumentsDelta {
-                origin: other,
-                index: at,
-                call_id: id,
-                arguments: more,
-            },
-        ) if origin == other && index == at && call_id == id => (arguments, more),
+            AgentEventKind::ToolArgumentsDelta { index, call_id, arguments },
+            AgentEventKind::ToolArgumentsDelta { index: at, call_id: id, arguments: more },
+        ) if index == at && call_id == id => (arguments, more),
         _ => return None,
     };
     text.push_str(more);
@@ -55,19 +49,15 @@ mod tests {
 
     #[test]
     fn only_deltas_of_one_text_merge() {
-        let origin = |run: &str| Origin::new(run, [], Some(1));
-        let text = |run: &str, text: &str| AgentEvent::TextDelta {
-            origin: origin(run),
-            text: text.to_owned(),
+        let event = |run: &str, kind| AgentEvent::new(Origin::new(run, [], Some(1)), kind);
+        let text =
+            |run: &str, text: &str| event(run, AgentEventKind::TextDelta { text: text.to_owned() });
+        let call = |index: u32, arguments: &str| {
+            let arguments = arguments.to_owned();
+            event("r", AgentEventKind::ToolArgumentsDelta { index, call_id: None, arguments })
         };
-        let call = |index: u32, arguments: &str| AgentEvent::ToolArgumentsDelta {
-            origin: origin("r"),
-            index,
-            call_id: None,
-            arguments: arguments.to_owned(),
-        };
-        let reasoning = AgentEvent::ReasoningDelta { origin: origin("r"), text: "c".to_owned() };
-        let warning = AgentEvent::Warning { origin: origin("r"), message: String::new() };
+        let reasoning = event("r", AgentEventKind::ReasoningDelta { text: "c".to_owned() });
+        let warning = event("r", AgentEventKind::Warning { message: String::new() });
 
         let mut held = text("r", "a");
         assert_eq!(merge(&mut held, &text("r", "é")), Some(3));

@@ -11,7 +11,7 @@ use endstop::core::ParkRequest;
 use endstop::journal::JournalErrorKind;
 use endstop::park::RunStatus;
 use endstop::wire::redact::KnownKeys;
-use endstop::{AgentEvent, Outcome, Resume, RunHandle, RunInput, StartError};
+use endstop::{AgentEvent, AgentEventKind, Outcome, Resume, RunHandle, RunInput, StartError};
 use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
@@ -164,7 +164,7 @@ async fn tell_earlier(shared: &Arc<Shared>, waiting: &Waiting) {
 
 /// Shows an event to the readers of a run. Returns the ending, which is shown when it is stored.
 fn show(live: &Live, event: AgentEvent) -> Option<AgentEvent> {
-    if matches!(event, AgentEvent::Finished { .. }) {
+    if matches!(event.kind, AgentEventKind::Finished { .. }) {
         return Some(event);
     }
     live.note(&event);
@@ -175,7 +175,7 @@ fn show(live: &Live, event: AgentEvent) -> Option<AgentEvent> {
 /// Stores the ending of a run, and shows it.
 fn show_ending(watched: &mut Watched<'_>, secrets: &KnownKeys, event: AgentEvent) {
     let live = &watched.waiting.live;
-    if let AgentEvent::Finished { outcome, .. } = &event {
+    if let AgentEventKind::Finished { outcome, .. } = &event.kind {
         let ending = Ending::of(outcome);
         let evidence = secrets.out_of_text(&ending.evidence).into_owned();
         watched.end(&Ending { evidence, ..ending });
@@ -207,7 +207,8 @@ async fn perform(watched: &mut Watched<'_>, built: BuiltAgent) -> Result<Perform
     let live = Arc::clone(&waiting.live);
     // On the run's task, because to wake this one for each event costs more than to write the event.
     handle.intercept(move |event| {
-        let asks = matches!(event, AgentEvent::ApprovalRequested { .. }).then(|| event.clone());
+        let asks =
+            matches!(event.kind, AgentEventKind::ApprovalRequested { .. }).then(|| event.clone());
         show(&live, event).or(asks)
     });
     waiting.live.set_approvals(handle.approvals());
@@ -236,7 +237,7 @@ async fn perform(watched: &mut Watched<'_>, built: BuiltAgent) -> Result<Perform
                 ask_to_park(shared, waiting).await;
             }
             event = handle.next() => match event {
-                Some(AgentEvent::ApprovalRequested { .. }) => park_at = shared.park_time(),
+                Some(AgentEvent { kind: AgentEventKind::ApprovalRequested { .. }, .. }) => park_at = shared.park_time(),
                 Some(ending) => show_ending(watched, &secrets, ending),
                 None => break,
             },

@@ -282,6 +282,7 @@ impl Log {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use endstop::AgentEventKind;
     use endstop::event::Origin;
     use proptest::prelude::*;
 
@@ -361,10 +362,11 @@ mod tests {
     /// A delta with a text, of which nothing could begin a secret, or for 9 the begin of a turn, which is numbered.
     fn event(number: u8) -> AgentEvent {
         let origin = Origin::new("r", [], Some(1));
-        match number {
-            9 => AgentEvent::TurnStarted { origin, attempt: 1 },
-            _ => AgentEvent::TextDelta { origin, text: format!("{number} ") },
-        }
+        let kind = match number {
+            9 => AgentEventKind::TurnStarted { attempt: 1 },
+            _ => AgentEventKind::TextDelta { text: format!("{number} ") },
+        };
+        AgentEvent::new(origin, kind)
     }
 
     /// Returns the text of the deltas in frames, with `|` for any other event.
@@ -409,7 +411,8 @@ mod tests {
         let long = "x".repeat(MOST_HELD);
         for _ in 0..2 {
             let origin = Origin::new("r", [], Some(1));
-            feed.push(AgentEvent::TextDelta { origin, text: long.clone() });
+            let text = long.clone();
+            feed.push(AgentEvent::new(origin, AgentEventKind::TextDelta { text }));
         }
         assert!(feed.log().held.is_none());
     }

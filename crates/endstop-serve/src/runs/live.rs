@@ -2,9 +2,9 @@
 
 use super::feed::Feed;
 use crate::backend::Stop;
-use endstop::AgentEvent;
 use endstop::agent::{Approvals, Steering};
 use endstop::core::Park;
+use endstop::{AgentEvent, AgentEventKind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
@@ -126,18 +126,20 @@ impl Live {
             return;
         }
         let mut progress = self.progress_mut();
-        match event {
-            AgentEvent::Usage { cost, .. } => {
+        match event.kind {
+            AgentEventKind::Usage { cost, .. } => {
                 progress.cost_usd = cost.map(endstop::NanoUsd::to_usd);
             }
-            AgentEvent::TurnFinished { .. } => {
+            AgentEventKind::TurnFinished { .. } => {
                 progress.turns = progress.turns.saturating_add(1);
                 progress.calling = false;
             }
-            AgentEvent::ApprovalRequested { .. } => progress.approvals += 1,
-            AgentEvent::AttemptFailed { .. } => progress.calling = false,
+            AgentEventKind::ApprovalRequested { .. } => progress.approvals += 1,
+            AgentEventKind::AttemptFailed { .. } => progress.calling = false,
             // A new turn waits for nothing of the turn before.
-            AgentEvent::TurnStarted { .. } => (progress.approvals, progress.calling) = (0, true),
+            AgentEventKind::TurnStarted { .. } => {
+                (progress.approvals, progress.calling) = (0, true)
+            }
             _ => {}
         }
     }

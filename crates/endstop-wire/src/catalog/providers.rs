@@ -402,7 +402,7 @@ pub const PROVIDERS: &[ProviderInfo] = &[
         base_url: "https://api.perplexity.ai",
         base_url_var: Some("PERPLEXITY_BASE_URL"),
         key_vars: bearer!("PERPLEXITY_API_KEY"),
-        notes: "Sonar models also bill a fee per request: a cost ceiling needs --price.",
+        notes: "Sonar models also bill a fee per request: a cost ceiling needs a price.",
         ..PLAIN
     },
     ProviderInfo {
@@ -422,7 +422,7 @@ pub const PROVIDERS: &[ProviderInfo] = &[
         endpoints: CHAT_AND_RESPONSES,
         base_url: "https://api.x.ai/v1",
         key_vars: bearer!("XAI_API_KEY"),
-        notes: "xAI has deprecated its Chat Completions API: use --api openai-responses.",
+        notes: "xAI has deprecated its Chat Completions API: use `openai-responses`.",
         ..PLAIN
     },
     ProviderInfo {
@@ -446,7 +446,7 @@ pub const PROVIDERS: &[ProviderInfo] = &[
         name: "Alibaba DashScope",
         base_url: "https://dashscope-intl.aliyuncs.com/compatible-mode/v1",
         key_vars: bearer!("DASHSCOPE_API_KEY"),
-        notes: "Keys of mainland China need --base-url https://dashscope.aliyuncs.com/compatible-mode/v1.",
+        notes: "Keys of mainland China need the base URL https://dashscope.aliyuncs.com/compatible-mode/v1.",
         ..PLAIN
     },
     ProviderInfo {
@@ -518,7 +518,7 @@ pub const PROVIDERS: &[ProviderInfo] = &[
         name: "SGLang",
         base_url: "http://localhost:30000/v1",
         key_required: false,
-        notes: "Local. If the server was started with a key, use --base-url with OPENAI_API_KEY.",
+        notes: "Local. If the server was started with a key, use its base URL with OPENAI_API_KEY.",
         ..PLAIN
     },
 ];

@@ -150,7 +150,7 @@ impl fmt::Display for ResolveError {
                 )
             }
             ResolveError::OtherApi { model, api, own } => {
-                write!(f, "`{model}` uses {own}, not {api}; omit --api or set it to {own}")
+                write!(f, "`{model}` uses {own}, not {api}; set no format, or {own}")
             }
             ResolveError::UnknownFormat { provider, model } => {
                 let known = provider
@@ -159,7 +159,7 @@ impl fmt::Display for ResolveError {
                     .map(|vars| format!("{}… uses {}", vars.models, vars.api));
                 write!(
                     f,
-                    "the name `{model}` does not show which format {} uses for it ({}); set it with --api",
+                    "the name `{model}` does not show which format {} uses for it ({}); set the format",
                     provider.name,
                     known.collect::<Vec<_>>().join(", ")
                 )

@@ -176,11 +176,11 @@ mod tests {
         };
         assert_eq!(
             said(speak("claude-opus-4-8", Some(WireFormat::Gemini))),
-            "`claude-opus-4-8` uses anthropic-messages, not gemini; omit --api or set it to anthropic-messages"
+            "`claude-opus-4-8` uses anthropic-messages, not gemini; set no format, or anthropic-messages"
         );
         assert_eq!(
             said(speak("gemini-2.5-pro", Some(WireFormat::Anthropic))),
-            "`gemini-2.5-pro` uses gemini, not anthropic-messages; omit --api or set it to gemini"
+            "`gemini-2.5-pro` uses gemini, not anthropic-messages; set no format, or gemini"
         );
         assert_eq!(
             said(speak("claude-opus-4-8", Some(WireFormat::OpenAiChat))),
@@ -188,7 +188,7 @@ mod tests {
         );
         assert_eq!(
             said(speak("my-own", None)),
-            "the name `my-own` does not show which format Google Vertex AI uses for it (gemini… uses gemini, claude… uses anthropic-messages); set it with --api"
+            "the name `my-own` does not show which format Google Vertex AI uses for it (gemini… uses gemini, claude… uses anthropic-messages); set the format"
         );
         let own = speak("../x?y#z", Some(WireFormat::Gemini)).unwrap();
         assert_eq!(own.url(), format!("{base}/google/models/..%2Fx%3Fy%23z:generateContent"));

@@ -2,7 +2,7 @@
 //! the handle of the run.
 //!
 //! ```text
-//! run ── AgentEvent::ApprovalRequested { request_id, … } ──► reader
+//! run ── AgentEventKind::ApprovalRequested { request_id, … } ──► reader
 //! run ◄── handle.answer(request_id, Approval::Allow) ─────── reader
 //! ```
 

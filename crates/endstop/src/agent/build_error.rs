@@ -51,7 +51,7 @@ pub enum BuildError {
     },
     /// The limit `verify_rounds` is set, but there is no verifier.
     #[error(
-        "`verify_rounds` needs a verifier: set `AgentBuilder::verifier`, or --verify on the command line"
+        "`verify_rounds` needs a verifier: set `AgentBuilder::verifier`"
     )]
     NoVerifier,
     /// The output schema is invalid.
@@ -70,7 +70,7 @@ pub enum BuildError {
     /// A cost ceiling is set without a price. Every call would cost nothing, and the ceiling would
     /// never be reached.
     #[error(
-        "{ceiling} needs a price, and none is known for `{model}`: give one with `--price in=…,out=…` in US dollars per million tokens, or `AgentBuilder::price`"
+        "{ceiling} needs a price, and none is known for `{model}`: set it in US dollars per million tokens with `AgentBuilder::price`"
     )]
     NoPrice {
         /// The ceiling: `max_budget_usd`, or a description of the budget that is shared.
@@ -80,7 +80,7 @@ pub enum BuildError {
     },
     /// A cost ceiling is set, and a fallback model has no price.
     #[error(
-        "{ceiling} needs a price of each model, and none is known for the fallback `{model}`: remove that fallback, or choose one with a known price; in code, `HttpProviderBuilder::price` sets one"
+        "{ceiling} needs a price of each model, and none is known for the fallback `{model}`: remove that fallback, choose one with a known price, or set it with `HttpProviderBuilder::price`"
     )]
     NoFallbackPrice {
         /// The ceiling, as in [`NoPrice`](Self::NoPrice).

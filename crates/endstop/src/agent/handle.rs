@@ -102,22 +102,22 @@ impl RunHandle {
     /// poll of this handle panics, and the run continues.
     ///
     /// ```
-    /// # use endstop::{Agent, AgentEvent, testkit::{ScriptedModel, Turn}};
+    /// # use endstop::{Agent, AgentEventKind, testkit::{ScriptedModel, Turn}};
     /// # use std::sync::{Arc, Mutex};
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let agent = Agent::builder(ScriptedModel::new([Turn::text("It is 42.")])).build()?;
     /// let mut run = agent.run("What is it?")?;
     /// let text = Arc::new(Mutex::new(String::new()));
     /// let written = Arc::clone(&text);
-    /// run.intercept(move |event| match event {
-    ///     AgentEvent::TextDelta { text, .. } => {
+    /// run.intercept(move |event| match event.kind {
+    ///     AgentEventKind::TextDelta { text, .. } => {
     ///         written.lock().unwrap().push_str(&text);
     ///         None
     ///     }
     ///     other => Some(other),
     /// });
     /// while let Some(event) = run.next().await {
-    ///     assert!(!matches!(event, AgentEvent::TextDelta { .. }));
+    ///     assert!(!matches!(event.kind, AgentEventKind::TextDelta { .. }));
     /// }
     /// assert_eq!(*text.lock().unwrap(), "It is 42.");
     /// # Ok(()) }
@@ -131,7 +131,7 @@ impl RunHandle {
 
     /// `true` if the event is of this run and not of one nested in it.
     pub(super) fn is_own(&self, event: &AgentEvent) -> bool {
-        Arc::ptr_eq(&event.origin().run, &self.run)
+        Arc::ptr_eq(&event.origin.run, &self.run)
     }
 
     /// Returns the run's agent.
@@ -166,7 +166,7 @@ impl RunHandle {
     /// # use endstop::testkit::{ScriptedModel, Turn};
     /// # use endstop::tool::{ToolOutput, tool_fn};
     /// # use endstop::{Agent, Permission};
-    /// # use endstop::{AgentEvent, Approval};
+    /// # use endstop::{AgentEventKind, Approval};
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let model = ScriptedModel::new([Turn::call("rm", &serde_json::json!({})), Turn::text("Done.")]);
     /// # let rm = tool_fn("rm", "Deletes.", |_: serde_json::Value, _| async { ToolOutput::ok("deleted") });
@@ -177,7 +177,7 @@ impl RunHandle {
     ///     .build()?;
     /// let mut run = agent.run("Clean up.")?;
     /// while let Some(event) = run.next().await {
-    ///     if let AgentEvent::ApprovalRequested { request_id, name, canonical, .. } = event {
+    ///     if let AgentEventKind::ApprovalRequested { request_id, name, canonical, .. } = event.kind {
     ///         println!("{name} {canonical}");
     ///         run.answer(request_id, Approval::Allow)?;
     ///     }

@@ -13,7 +13,7 @@ use super::ending::{EndingCell, lost};
 use super::handle::RunHandle;
 use super::steering::SteerError;
 use crate::control::{Control, Request};
-use crate::event::{AgentEvent, Origin};
+use crate::event::{AgentEvent, AgentEventKind, Origin};
 use endstop_core::{EventKind, Outcome, Termination};
 use loom::future::block_on;
 use loom::sync::atomic::AtomicBool;
@@ -49,7 +49,7 @@ fn ended(termination: Termination) -> Outcome {
 
 fn finished(outcome: &Outcome) -> AgentEvent {
     let origin = Origin::new("", [], None);
-    AgentEvent::Finished { origin, outcome: std::sync::Arc::new(outcome.clone()) }
+    AgentEventKind::Finished { origin, outcome: std::sync::Arc::new(outcome.clone()) }
 }
 
 fn control() -> Control {

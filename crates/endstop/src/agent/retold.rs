@@ -5,7 +5,7 @@
 //! ```
 
 use super::approvals::canonical;
-use crate::event::{AgentEvent, Origin, RequestId, turn_of};
+use crate::event::{AgentEvent, AgentEventKind, Origin, RequestId, turn_of};
 use crate::journal::{JournalError, RecordedRun};
 use endstop_core::{ConsultPoint, Effect, EffectId, Event, EventKind, Outcome, Replay, ToolCall};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ impl RecordedRun {
     /// Returns the events that the run has reported, in the same order, derived from its records:
     /// without deltas, warnings and the events of nested runs. A run of an agent with
     /// [`approval_events`](crate::AgentBuilder::approval_events) has reported the same; its
-    /// requests for approval are included. The last one is [`AgentEvent::Finished`] if the run has
+    /// requests for approval are included. The last one is [`AgentEventKind::Finished`] if the run has
     /// ended.
     ///
     /// ```
@@ -28,7 +28,7 @@ impl RecordedRun {
     /// # let agent = Agent::builder(ScriptedModel::new([Turn::text("Paris.")])).journal(journal.clone()).build()?;
     /// let id = agent.run("What is the capital of France?")?.await.run_id.unwrap_or_default();
     /// let events = journal.load(&id)?.events_again()?;
-    /// let kinds: Vec<&str> = events.iter().map(|event| event.kind()).collect();
+    /// let kinds: Vec<&str> = events.iter().map(|event| event.kind.name()).collect();
     /// assert_eq!(kinds, ["turn_started", "usage", "turn_finished", "finished"]);
     /// # Ok(()) }
     /// # #[cfg(not(feature = "journal"))] fn main() {}
@@ -64,8 +64,7 @@ impl RecordedRun {
             (stored, _) => stored,
         };
         if let Some(outcome) = outcome {
-            let origin = teller.origin();
-            teller.told.push(AgentEvent::Finished { origin, outcome: Arc::new(outcome) });
+            teller.push(AgentEventKind::Finished { outcome: Arc::new(outcome) });
         }
         Ok(teller.told)
     }
@@ -92,16 +91,16 @@ struct Teller {
 }
 
 impl Teller {
-    fn origin(&self) -> Origin {
-        Origin::new(self.run.clone(), [], Some(self.turn))
+    fn push(&mut self, kind: AgentEventKind) {
+        let origin = Origin::new(self.run.clone(), [], Some(self.turn));
+        self.told.push(AgentEvent::new(origin, kind));
     }
 
     fn tell(&mut self, effect: Effect) {
         let Effect::Emit(event) = effect else { return self.ask(effect) };
         self.turn = turn_of(&event).unwrap_or(self.turn);
-        if let Some((first, second)) = AgentEvent::of_kernel(self.origin(), event) {
-            self.told.extend(first);
-            self.told.push(second);
+        for kind in AgentEventKind::of_kernel(event).into_iter().flatten() {
+            self.push(kind);
         }
     }
 
@@ -112,8 +111,7 @@ impl Teller {
     }
 
     fn approval(&mut self, id: EffectId, call: ToolCall) {
-        self.told.push(AgentEvent::ApprovalRequested {
-            origin: self.origin(),
+        self.push(AgentEventKind::ApprovalRequested {
             request_id: RequestId::of(&self.run, id.0),
             canonical: canonical(&call).into(),
             call_id: call.id.into(),

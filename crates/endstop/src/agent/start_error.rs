@@ -91,7 +91,7 @@ pub enum StartError {
     Redacted(u64),
     /// A part of the journalled run is lost.
     #[error(
-        "run {run} cannot be resumed because a part of it is lost: {damage}; `endstop explain {run}` shows the rest"
+        "run {run} cannot be resumed because a part of it is lost: {damage}; `SqliteJournal::load` reads the rest"
     )]
     Damaged {
         /// The run.

@@ -3,7 +3,7 @@
 //! ```
 //! # use endstop::testkit::{ScriptedModel, Turn};
 //! # use endstop::tool::{ToolOutput, tool_fn};
-//! # use endstop::{Agent, AgentEvent, LimitChanges};
+//! # use endstop::{Agent, AgentEventKind, LimitChanges};
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let model = ScriptedModel::new([Turn::call("look", &serde_json::json!({})), Turn::text("Done.")]);
 //! # let told = std::sync::Arc::new(tokio::sync::Notify::new());
@@ -16,7 +16,7 @@
 //! let mut run = agent.run("Fix the tests.")?;
 //! let steering = run.steering(); // for another task; `run.say` and `run.set_limits` do the same
 //! while let Some(event) = run.next().await {
-//!     if let AgentEvent::ToolStarted { .. } = event {
+//!     if let AgentEventKind::ToolStarted { .. } = event.kind {
 //!         steering.say("Leave the database alone.")?;
 //!         steering.set_limits(LimitChanges::new().set("max_turns", 80.into())?)?;
 //! #         told.notify_one(); // the scripted run would otherwise end before the message

@@ -8,7 +8,7 @@
 //! ```
 
 use super::handle::RunHandle;
-use crate::event::{AgentEvent, EventWriter};
+use crate::event::{AgentEvent, AgentEventKind, EventWriter};
 use endstop_core::Outcome;
 use futures_core::Stream;
 use std::convert::Infallible;
@@ -128,16 +128,16 @@ impl TextStream {
             if !self.handle.is_own(&event) {
                 continue;
             }
-            let piece = match event {
-                AgentEvent::TurnStarted { .. } => {
+            let piece = match event.kind {
+                AgentEventKind::TurnStarted { .. } => {
                     self.shown.clear();
                     continue;
                 }
-                AgentEvent::TextDelta { text, .. } => {
+                AgentEventKind::TextDelta { text, .. } => {
                     self.shown.push_str(&text);
                     text
                 }
-                AgentEvent::TurnFinished { text, .. } => {
+                AgentEventKind::TurnFinished { text, .. } => {
                     text.strip_prefix(&self.shown).unwrap_or_default().to_owned()
                 }
                 _ => continue,

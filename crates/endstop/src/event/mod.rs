@@ -1,21 +1,22 @@
-//! The events of a run, one level deep, and their writers.
+//! The events of a run, and their writers.
 //!
-//! A [`RunHandle`](crate::RunHandle) is a stream of [`AgentEvent`]s. Each event carries its
-//! [`Origin`]: the run, the turn, and the path if the run is nested in another one.
+//! A [`RunHandle`](crate::RunHandle) is a stream of [`AgentEvent`]s. Each event has its
+//! [kind](AgentEventKind) and its [`Origin`]: the run, the turn, and the path if the run is nested in
+//! another one.
 //!
 //! ```
 //! use endstop::Agent;
-//! use endstop::event::AgentEvent;
+//! use endstop::event::AgentEventKind;
 //! use endstop::testkit::{ScriptedModel, Turn};
 //!
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let agent = Agent::builder(ScriptedModel::new([Turn::text("It is 42.")])).build()?;
 //! let mut handle = agent.run("What is it?")?;
 //! while let Some(event) = handle.next().await {
-//!     match event {
-//!         AgentEvent::TextDelta { text, .. } => print!("{text}"),
-//!         AgentEvent::ToolStarted { name, .. } => println!("→ {name}"),
-//!         AgentEvent::Finished { outcome, .. } => println!("\n{}", outcome.termination),
+//!     match event.kind {
+//!         AgentEventKind::TextDelta { text, .. } => print!("{text}"),
+//!         AgentEventKind::ToolStarted { name, .. } => println!("→ {name}"),
+//!         AgentEventKind::Finished { outcome, .. } => println!("\n{}", outcome.termination),
 //!         _ => {}
 //!     }
 //! }
@@ -23,24 +24,21 @@
 //! ```
 //!
 //! - An event is built only if an observer or a reader of the handle exists.
-//! - The JSON form has the key `type`, the keys of the [`Origin`], and the fields of the variant.
+//! - The JSON form has the key `type`, the keys of the [`Origin`], and the fields of the kind.
 //!   It can be read back. It has the secrets that a tool or a model wrote: what leaves the program goes
 //!   through an [`EventWriter`], as the two methods below do. Costs are in nano-dollars, but for those of
 //!   an [`Outcome`](crate::Outcome), whose keys end in `_usd`.
 //! - [`RunHandle::sse`](crate::RunHandle::sse) and
 //!   [`RunHandle::json_lines`](crate::RunHandle::json_lines) are streams of bytes for a web server.
 
-mod flat;
-mod from_kernel;
-mod origin;
+mod agent_event;
+mod kind;
 pub(crate) mod queue;
 mod redaction;
-mod request_id;
 mod writer;
 
-pub use flat::AgentEvent;
-pub(crate) use from_kernel::turn_of;
-pub(crate) use origin::RunPlace;
-pub use origin::{CallId, Origin};
-pub use request_id::RequestId;
+pub(crate) use agent_event::RunPlace;
+pub use agent_event::{AgentEvent, CallId, Origin, RequestId};
+pub use kind::AgentEventKind;
+pub(crate) use kind::turn_of;
 pub use writer::EventWriter;

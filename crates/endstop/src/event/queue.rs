@@ -10,8 +10,8 @@
 //! Not a channel of tokio, because this one allocates nothing before the first event and nothing
 //! for each event, and because it closes with the last event although nested runs have a sink.
 
-use super::flat::AgentEvent;
-use super::origin::RunPlace;
+use super::agent_event::{AgentEvent, RunPlace};
+use super::kind::AgentEventKind;
 use std::any::Any;
 use std::collections::VecDeque;
 use std::fmt;
@@ -95,8 +95,8 @@ impl State {
         if self.ended {
             return false;
         }
-        let run = &event.origin().run;
-        if event.is_delta() {
+        let run = &event.origin.run;
+        if event.kind.is_delta() {
             if self.lagging.iter().any(|lagging| Arc::ptr_eq(lagging, run)) {
                 return false;
             }
@@ -104,10 +104,13 @@ impl State {
                 self.lagging.push(Arc::clone(run));
                 return false;
             }
-        } else if !self.lagging.is_empty() && matches!(event, AgentEvent::TurnStarted { .. }) {
+        } else if !self.lagging.is_empty()
+            && matches!(event.kind, AgentEventKind::TurnStarted { .. })
+        {
             self.lagging.retain(|lagging| !Arc::ptr_eq(lagging, run));
         }
-        self.ended = matches!(event, AgentEvent::Finished { .. } | AgentEvent::Parked { .. });
+        self.ended =
+            matches!(event.kind, AgentEventKind::Finished { .. } | AgentEventKind::Parked { .. });
         true
     }
 
@@ -127,7 +130,7 @@ impl State {
         };
         // A reader of which every event was taken still waits for the end.
         let Some(event) = event else { return self.ended };
-        self.deltas += usize::from(event.is_delta());
+        self.deltas += usize::from(event.kind.is_delta());
         self.events.push_back(event);
         true
     }
@@ -178,7 +181,7 @@ impl EventSource {
             }
             return Poll::Pending;
         }
-        state.deltas -= usize::from(event.as_ref().is_some_and(AgentEvent::is_delta));
+        state.deltas -= usize::from(event.as_ref().is_some_and(|event| event.kind.is_delta()));
         turn.made_progress();
         Poll::Ready(event)
     }

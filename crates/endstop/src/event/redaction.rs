@@ -7,8 +7,8 @@
 //!
 //! Only the end of a text that could become a secret waits for the next delta.
 
-use super::flat::AgentEvent;
-use super::origin::RunPlace;
+use super::agent_event::{AgentEvent, RunPlace};
+use super::kind::AgentEventKind;
 use endstop_wire::redact::{KnownKeys, TextRedactor};
 use std::mem::{Discriminant, discriminant, take};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(super) struct Redaction {
 #[derive(Debug)]
 struct Open {
     run: Arc<RunPlace>,
-    kind: Discriminant<AgentEvent>,
+    kind: Discriminant<AgentEventKind>,
     /// Position of the call, if the text is the arguments of one.
     call: Option<u32>,
     text: TextRedactor,
@@ -33,12 +33,14 @@ struct Open {
 }
 
 /// Returns the text of a delta, and the position of its call.
-fn text_of(event: &mut AgentEvent) -> Option<(&mut String, Option<u32>)> {
-    match event {
-        AgentEvent::TextDelta { text, .. }
-        | AgentEvent::ReasoningDelta { text, .. }
-        | AgentEvent::RefusalDelta { text, .. } => Some((text, None)),
-        AgentEvent::ToolArgumentsDelta { arguments, index, .. } => Some((arguments, Some(*index))),
+fn text_of(kind: &mut AgentEventKind) -> Option<(&mut String, Option<u32>)> {
+    match kind {
+        AgentEventKind::TextDelta { text, .. }
+        | AgentEventKind::ReasoningDelta { text, .. }
+        | AgentEventKind::RefusalDelta { text, .. } => Some((text, None)),
+        AgentEventKind::ToolArgumentsDelta { arguments, index, .. } => {
+            Some((arguments, Some(*index)))
+        }
         _ => None,
     }
 }
@@ -47,7 +49,7 @@ impl Open {
     /// Returns the last delta with the rest of the text, unless that is empty.
     fn rest(mut self) -> Option<AgentEvent> {
         let rest = self.text.finish();
-        let (text, _) = text_of(&mut self.last)?;
+        let (text, _) = text_of(&mut self.last.kind)?;
         *text = rest;
         let empty = text.is_empty();
         (!empty).then_some(self.last)
@@ -61,13 +63,19 @@ impl Redaction {
 
     /// Passes on the events to write now, in order.
     pub(super) fn take(&mut self, mut event: AgentEvent, out: &mut impl FnMut(AgentEvent)) {
-        let (run, kind) = (Arc::clone(&event.origin().run), discriminant(&event));
-        let Some((text, call)) = text_of(&mut event) else {
+        let (run, kind) = (Arc::clone(&event.origin.run), discriminant(&event.kind));
+        let Some((text, call)) = text_of(&mut event.kind) else {
             // These events can occur within a text, which continues after them.
-            let within = event.is_delta()
-                || matches!(event, AgentEvent::Warning { .. } | AgentEvent::RuleHit { .. });
+            let within = event.kind.is_delta()
+                || matches!(
+                    event.kind,
+                    AgentEventKind::Warning { .. } | AgentEventKind::RuleHit { .. }
+                );
             if !within {
-                let last = matches!(event, AgentEvent::Finished { .. } | AgentEvent::Parked { .. });
+                let last = matches!(
+                    event.kind,
+                    AgentEventKind::Finished { .. } | AgentEventKind::Parked { .. }
+                );
                 self.finish(|open| last || open.run == run, out);
             }
             return out(event);
@@ -82,7 +90,7 @@ impl Redaction {
             self.open.len() - 1
         };
         let clean = self.open[at].text.push(&piece);
-        if let Some((text, _)) = text_of(&mut event).filter(|_| !clean.is_empty()) {
+        if let Some((text, _)) = text_of(&mut event.kind).filter(|_| !clean.is_empty()) {
             *text = clean;
             out(event);
         }

@@ -1,16 +1,16 @@
 //! Writes events as server-sent events or as lines of JSON.
 //!
 //! ```
-//! use endstop::event::{AgentEvent, EventWriter, Origin};
+//! use endstop::event::{AgentEventKind, EventWriter, Origin};
 //! let mut writer = EventWriter::sse(Default::default());
 //! let text = "Hello.\n\ndata: forged".to_owned();
-//! let written = writer.write(AgentEvent::TextDelta { origin: Origin::new("k3v9", [], Some(1)), text });
+//! let written = writer.write(AgentEventKind::TextDelta { origin: Origin::new("k3v9", [], Some(1)), text });
 //! let expected = "event: text_delta\n\
 //!     data: {\"type\":\"text_delta\",\"run_id\":\"k3v9\",\"turn\":1,\"text\":\"Hello.\\n\\ndata: forged\"}\n\n";
 //! assert_eq!(String::from_utf8(written).unwrap(), expected);
 //! ```
 
-use super::flat::AgentEvent;
+use super::agent_event::AgentEvent;
 use super::redaction::Redaction;
 use endstop_wire::redact::KnownKeys;
 
@@ -30,7 +30,7 @@ pub struct EventWriter {
 }
 
 impl EventWriter {
-    /// Creates a writer of server-sent events. The name of each is [`AgentEvent::kind`], its data the
+    /// Creates a writer of server-sent events. The name of each is [`AgentEventKind::name`], its data the
     /// JSON of the event in one line. These secrets and credentials of a known format are redacted.
     pub fn sse(secrets: KnownKeys) -> EventWriter {
         EventWriter { sse: true, redaction: Some(Redaction::new(secrets)) }
@@ -70,7 +70,7 @@ impl EventWriter {
     }
 
     /// Returns the text that was held back, if the stream ended before
-    /// [`AgentEvent::Finished`].
+    /// [`AgentEventKind::Finished`].
     pub fn finish(&mut self) -> Vec<u8> {
         let (sse, mut out) = (self.sse, Vec::new());
         if let Some(redaction) = &mut self.redaction {
@@ -101,7 +101,7 @@ fn json(secrets: Option<&KnownKeys>, event: &AgentEvent) -> String {
 fn put(sse: bool, event: &AgentEvent, json: &str, out: &mut Vec<u8>) {
     if sse {
         out.extend_from_slice(b"event: ");
-        out.extend_from_slice(event.kind().as_bytes());
+        out.extend_from_slice(event.kind.name().as_bytes());
         out.extend_from_slice(b"\ndata: ");
     }
     // JSON escapes the line breaks in strings, so the text of a model cannot end the line.

@@ -47,7 +47,7 @@ pub(super) fn transport(
     // `shown` differs from `url` if the address contains a credential that was cut out.
     if cleartext(&parsed, allow_http) && (!headers.is_empty() || shown != url) {
         return Err(format!(
-            "{shown}: its headers or the credential in its address would be sent unencrypted to another machine: use https://, or allow it with --allow-http (`McpServer::allow_http` in code)"
+            "{shown}: its headers or the credential in its address would be sent unencrypted to another machine: use https://, or allow it with `McpServer::allow_http`"
         ));
     }
     let mut custom = HashMap::new();

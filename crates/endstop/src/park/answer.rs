@@ -70,7 +70,7 @@ pub enum AnswerRefused {
     },
     /// The run has no open request.
     #[error(
-        "run {run} waits for no decision; `endstop pending` lists the requests, and `endstop run --resume {run}` resumes a run whose process died"
+        "run {run} waits for no decision; a run whose process died is resumed without one"
     )]
     NotParked {
         /// The run.
@@ -78,7 +78,7 @@ pub enum AnswerRefused {
     },
     /// The request was decided before. The first decision counts.
     #[error(
-        "the request of run {run} was decided before ({decision}), and the first decision counts; `endstop run --resume {run}` continues the run"
+        "the request of run {run} was decided before ({decision}), and the first decision counts; resume the run to continue it"
     )]
     AlreadyDecided {
         /// The run.
@@ -88,7 +88,7 @@ pub enum AnswerRefused {
     },
     /// The request has expired. It counts as denied by timeout.
     #[error(
-        "the request of run {run} expired at {expires_ms} (Unix milliseconds) and counts as denied by timeout; `endstop run --resume {run}` continues the run"
+        "the request of run {run} expired at {expires_ms} (Unix milliseconds) and counts as denied by timeout; resume the run to continue it"
     )]
     Expired {
         /// The run.
@@ -98,7 +98,7 @@ pub enum AnswerRefused {
     },
     /// The run waits for a decision about another call than the one that was decided.
     #[error(
-        "the decision is for the request {given}, but run {run} waits for {digest}; look at it again (`endstop pending`)"
+        "the decision is for the request {given}, but run {run} waits for {digest}; look at the request again"
     )]
     Digest {
         /// The run.
@@ -120,8 +120,8 @@ pub enum AnswerRefused {
 
 fn expected(kind: RequestKind) -> &'static str {
     match kind {
-        RequestKind::Approval => "an approval or a denial (--approve, --deny WHY)",
-        _ => "a text or a denial (--text ANSWER, --deny WHY)",
+        RequestKind::Approval => "an approval or a denial",
+        _ => "a text or a denial",
     }
 }
 

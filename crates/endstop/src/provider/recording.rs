@@ -37,7 +37,7 @@ pub const VERSION: u64 = 1;
 /// Maximum size of a recording, in bytes. A device such as `/dev/zero` has no end.
 const LONGEST: u64 = 1 << 30;
 
-const WHERE_FROM: &str = "give a file that `endstop run --record` wrote";
+const WHERE_FROM: &str = "give a file that a `Recorder` wrote";
 
 /// The first line: the provider, the model and their settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -5,7 +5,7 @@
 //! ```
 
 use crate::rough::WORDS;
-use endstop::event::{AgentEvent, CallId};
+use endstop::event::{AgentEvent, AgentEventKind, CallId};
 use endstop::{
     Category, Limits, Outcome, Part, Termination,
     core::{Decision, Layer},
@@ -101,10 +101,10 @@ pub(crate) fn outcome(outcome: &Outcome, asked: &Asked) -> Vec<String> {
 /// Returns the invariants that the events of a run violate which this process has parked.
 pub(crate) fn parked(events: &[AgentEvent]) -> Vec<String> {
     let mut problems = Vec::new();
-    if !matches!(events.last(), Some(AgentEvent::Parked { .. })) {
+    if !matches!(events.last().map(|event| &event.kind), Some(AgentEventKind::Parked { .. })) {
         problems.push("the park is not the last event".to_owned());
     }
-    if events.iter().any(|event| matches!(event, AgentEvent::Finished { .. })) {
+    if events.iter().any(|event| matches!(event.kind, AgentEventKind::Finished { .. })) {
         problems.push("a parked run has ended".to_owned());
     }
     problems
@@ -114,13 +114,14 @@ pub(crate) fn parked(events: &[AgentEvent]) -> Vec<String> {
 /// are those of the whole run, and not of its last part.
 pub(crate) fn events(events: &[AgentEvent], outcome: &Outcome, whole: bool) -> Vec<String> {
     let mut problems = Vec::new();
-    let ended = events.iter().filter(|event| matches!(event, AgentEvent::Finished { .. })).count();
+    let ended =
+        events.iter().filter(|event| matches!(event.kind, AgentEventKind::Finished { .. })).count();
     if ended != 1 {
         problems.push(format!("{}: it ended {ended} times", outcome.termination));
     }
-    match events.last() {
-        Some(AgentEvent::Finished { outcome: told, .. }) if **told == *outcome => {}
-        Some(AgentEvent::Finished { outcome: told, .. }) => {
+    match events.last().map(|event| &event.kind) {
+        Some(AgentEventKind::Finished { outcome: told, .. }) if **told == *outcome => {}
+        Some(AgentEventKind::Finished { outcome: told, .. }) => {
             problems.push(format!("the event has {told:?}, the outcome is {outcome:?}"));
         }
         _ => problems.push(format!("{}: the ending is not the last event", outcome.termination)),
@@ -128,15 +129,16 @@ pub(crate) fn events(events: &[AgentEvent], outcome: &Outcome, whole: bool) -> V
     // The events of nested runs pass through the same handle, with a path; their turns are in
     // their own outcomes.
     let own = events.iter().filter(|event| event.path().is_empty());
-    let turns = own.filter(|event| matches!(event, AgentEvent::TurnFinished { .. })).count();
+    let turns =
+        own.filter(|event| matches!(event.kind, AgentEventKind::TurnFinished { .. })).count();
     if whole && turns != outcome.turns as usize {
         problems.push(format!("events of {turns} turns, the outcome has {}", outcome.turns));
     }
     let (mut started, mut ended) = (Vec::new(), Vec::new());
     for event in events {
-        match event {
-            AgentEvent::ToolStarted { call_id, .. } => started.push(call_id),
-            AgentEvent::ToolFinished { call_id, .. } => ended.push(call_id),
+        match &event.kind {
+            AgentEventKind::ToolStarted { call_id, .. } => started.push(call_id),
+            AgentEventKind::ToolFinished { call_id, .. } => ended.push(call_id),
             _ => {}
         }
     }

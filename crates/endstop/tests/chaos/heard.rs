@@ -7,7 +7,7 @@
 //! ```
 
 use endstop::Outcome;
-use endstop::event::AgentEvent;
+use endstop::event::{AgentEvent, AgentEventKind};
 use endstop::park::ParkRequest;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,12 +32,12 @@ impl Heard {
         if self.over.load(Ordering::SeqCst) {
             self.late.store(true, Ordering::SeqCst);
         }
-        match event {
-            AgentEvent::Finished { outcome, .. } => {
+        match &event.kind {
+            AgentEventKind::Finished { outcome, .. } => {
                 self.over.store(true, Ordering::SeqCst);
                 lock(&self.ended).push(Arc::clone(outcome));
             }
-            AgentEvent::Parked { request, .. } => {
+            AgentEventKind::Parked { request, .. } => {
                 self.over.store(true, Ordering::SeqCst);
                 lock(&self.parked).push(ParkRequest::clone(request));
             }

@@ -13,7 +13,7 @@ use crate::stored::NOON_MS;
 use crate::tally::Tally;
 use crate::tools::{Act, AtWork, Build, Deaf};
 use crate::verdicts::Picky;
-use endstop::event::AgentEvent;
+use endstop::event::AgentEventKind;
 use endstop::journal::{DayBudget, SqliteJournal};
 use endstop::provider::http::HttpProvider;
 use endstop::tool::{AgentTool, Shell};
@@ -100,7 +100,7 @@ impl<'a> Conversation<'a> {
             .streaming(!dice.percent(15))
             .system("Be brief.")
             .on_event(move |event| {
-                if let AgentEvent::ToolStarted { name, .. } = event {
+                if let AgentEventKind::ToolStarted { name, .. } = &event.kind {
                     tally.tool(name);
                 }
                 told.event(event);

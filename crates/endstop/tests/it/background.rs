@@ -4,7 +4,7 @@ use crate::journal::{Place, agent as journalled};
 use crate::support::agent;
 use endstop::testkit::Turn;
 use endstop::tool::{Shell, ToolOutput, tool_fn};
-use endstop::{AgentEvent, BuildError, Limits, Message, NanoUsd, Outcome, Termination};
+use endstop::{AgentEventKind, BuildError, Limits, Message, NanoUsd, Outcome, Termination};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -37,7 +37,7 @@ async fn answer_waits_for_background_result() {
     let mut handle = agent.run("Go.").unwrap();
     let mut turns = 0;
     while let Some(event) = handle.next().await {
-        turns += u32::from(matches!(event, AgentEvent::TurnFinished { .. }));
+        turns += u32::from(matches!(event.kind, AgentEventKind::TurnFinished { .. }));
         if turns == 2 {
             // The model has answered, and the call still runs.
             gate.add_permits(1);
@@ -90,7 +90,7 @@ async fn open_process_ends_with_its_run() {
         if termination == Termination::Cancelled {
             let mut turns = 0;
             while let Some(event) = handle.next().await {
-                turns += u32::from(matches!(event, AgentEvent::TurnStarted { .. }));
+                turns += u32::from(matches!(event.kind, AgentEventKind::TurnStarted { .. }));
                 if turns == 3 {
                     handle.cancel();
                     break;

@@ -5,7 +5,7 @@ use crate::support::{agent, eventually};
 use endstop::budget::SharedBudget;
 use endstop::compaction::{CompactionRequest, InOrder, Summarise};
 use endstop::core::history;
-use endstop::event::AgentEvent;
+use endstop::event::AgentEventKind;
 use endstop::hook::{CompactionFuture, Compactor};
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{ToolContext, ToolOutput, tool_fn};
@@ -62,7 +62,7 @@ async fn compaction_starts_at_default_share() {
         let mut handle = after_small_talk(&agent).run("look").unwrap();
         let mut told = Vec::new();
         while let Some(event) = handle.next().await {
-            if let AgentEvent::Compacted { before, after, strategy, forced, .. } = event {
+            if let AgentEventKind::Compacted { before, after, strategy, forced, .. } = event.kind {
                 told.push((before, after, strategy, forced));
             }
         }

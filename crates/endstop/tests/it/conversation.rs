@@ -4,7 +4,7 @@ use crate::scenarios::{STRICT, Strict};
 use endstop::testkit::Turn;
 use endstop::{
     Image, Message, MessageId, Part, Role, StartError, Termination, ToolCall, ToolResult,
-    ToolStatus, event::AgentEvent,
+    ToolStatus, event::AgentEventKind,
 };
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ async fn answered_turn_survives_failed_run() {
         .unwrap()
         .session();
     let mut handle = agent.run("go").unwrap();
-    while !matches!(handle.next().await.unwrap(), AgentEvent::TextDelta { .. }) {}
+    while !matches!(handle.next().await.unwrap().kind, AgentEventKind::TextDelta { .. }) {}
     agent.cancel();
     let outcome = handle.await;
     assert_eq!((outcome.turns, outcome.messages.len()), (0, 2), "{outcome:?}");

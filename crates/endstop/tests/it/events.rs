@@ -1,7 +1,7 @@
 //! Events: their order, their ids and paths, streams over them, and their written forms.
 
 use crate::support::{agent, eventually, over};
-use endstop::event::{AgentEvent, CallId, EventWriter, Origin};
+use endstop::event::{AgentEvent, AgentEventKind, CallId, EventWriter, Origin};
 use endstop::journal::SqliteJournal;
 use endstop::testkit::{ScriptedModel, Server, Turn};
 use endstop::tool::{AgentTool, ToolContext, ToolOutput, tool_fn};
@@ -33,14 +33,14 @@ pub(crate) async fn all(mut handle: RunHandle) -> (Vec<AgentEvent>, Outcome) {
 
 /// Returns the kinds of the events, with consecutive equal ones once.
 pub(crate) fn kinds(events: &[AgentEvent]) -> Vec<&'static str> {
-    let mut kinds: Vec<&str> = events.iter().map(AgentEvent::kind).collect();
+    let mut kinds: Vec<&str> = events.iter().map(|event| event.kind.name()).collect();
     kinds.dedup();
     kinds
 }
 
 pub(crate) fn text_of(events: &[AgentEvent]) -> String {
-    let text = events.iter().filter_map(|event| match event {
-        AgentEvent::TextDelta { text, .. } => Some(text.as_str()),
+    let text = events.iter().filter_map(|event| match &event.kind {
+        AgentEventKind::TextDelta { text, .. } => Some(text.as_str()),
         _ => None,
     });
     text.collect()
@@ -73,18 +73,20 @@ async fn events_of_call_are_in_order() {
         ];
         assert_eq!(kinds(&events), expected, "{api}");
         let run = outcome.run_id.as_deref().unwrap();
-        let ids: Vec<&CallId> = events.iter().filter_map(AgentEvent::call_id).collect();
+        let ids: Vec<&CallId> = events.iter().filter_map(|event| event.kind.call_id()).collect();
         assert!(ids.len() >= 4 && ids.iter().all(|id| *id == ids[0]), "{api}: {ids:?}");
         let mut arguments = String::new();
         for event in &events {
             assert_eq!((event.run_id(), event.path().len()), (run, 0), "{api}: {event:?}");
-            if let AgentEvent::ToolArgumentsDelta { arguments: more, index: 0, .. } = event {
+            if let AgentEventKind::ToolArgumentsDelta { arguments: more, index: 0, .. } =
+                &event.kind
+            {
                 arguments.push_str(more);
             }
         }
         let arguments: Value = serde_json::from_str(&arguments).unwrap();
         assert_eq!(arguments, json!({"at": "the\n\nsky"}), "{api}");
-        let second = events.iter().rposition(|event| event.kind() == "turn_started").unwrap();
+        let second = events.iter().rposition(|event| event.kind.name() == "turn_started").unwrap();
         let turns = events.iter().enumerate().map(|(at, event)| (at >= second, event.turn()));
         assert!(turns.into_iter().all(|(after, turn)| turn == Some(1 + u32::from(after))), "{api}");
         assert_eq!(text_of(&events), "It is 42, I think.", "{api}");
@@ -98,8 +100,8 @@ async fn reasoning_is_streamed_as_text() {
         let server = Server::script([turn]).unwrap();
         let agent = over(&server, api).build().unwrap();
         let (events, outcome) = all(agent.run("What is it?").unwrap()).await;
-        let reasoning = events.iter().filter_map(|event| match event {
-            AgentEvent::ReasoningDelta { text, .. } => Some(text.as_str()),
+        let reasoning = events.iter().filter_map(|event| match &event.kind {
+            AgentEventKind::ReasoningDelta { text, .. } => Some(text.as_str()),
             _ => None,
         });
         assert_eq!(reasoning.collect::<String>(), "Let me see: 6 × 7.", "{api}: {outcome:?}");
@@ -129,19 +131,21 @@ async fn nested_runs_have_a_path() {
         assert!(events.iter().all(|event| event.run_id() == run), "{events:?}");
         assert_eq!(text_of(&events), text);
         let last = if depth == 0 { "finished" } else { "nested_finished" };
-        assert_eq!(events.last().unwrap().kind(), last);
+        assert_eq!(events.last().unwrap().kind.name(), last);
     }
     assert_eq!(
         kinds(&of_depth(2)),
         ["turn_started", "text_delta", "usage", "turn_finished", "nested_finished"]
     );
     // The path is the ids of the calls, the outermost first.
-    let call =
-        |events: &[AgentEvent]| events.iter().find_map(AgentEvent::call_id).cloned().unwrap();
+    let call = |events: &[AgentEvent]| {
+        events.iter().find_map(|event| event.kind.call_id()).cloned().unwrap()
+    };
     let path = [call(&of_depth(0)), call(&of_depth(1))];
     assert_eq!(of_depth(2)[0].path(), path);
-    let ends: Vec<usize> =
-        (0..events.len()).filter(|at| matches!(events[*at], AgentEvent::Finished { .. })).collect();
+    let ends: Vec<usize> = (0..events.len())
+        .filter(|at| matches!(events[*at].kind, AgentEventKind::Finished { .. }))
+        .collect();
     assert_eq!(ends, [events.len() - 1]);
 
     let agent = deep(2).build().unwrap();
@@ -266,7 +270,7 @@ async fn resumed_run_keeps_its_id() {
     let (events, second) = all(handle).await;
     assert_eq!(second.run_id.as_deref(), Some(named.as_str()), "{second:?}");
     assert!(events.iter().all(|event| event.run_id() == named), "{events:?}");
-    let started = events.iter().find(|event| event.kind() == "turn_started").unwrap();
+    let started = events.iter().find(|event| event.kind.name() == "turn_started").unwrap();
     assert_eq!(started.turn(), Some(2));
 }
 
@@ -308,9 +312,9 @@ async fn hostile_text_stays_in_its_event() {
     let mut text = String::new();
     for (at, (name, data)) in read.iter().enumerate() {
         let event: AgentEvent = serde_json::from_str(data).unwrap();
-        assert_eq!(event.kind(), name);
+        assert_eq!(event.kind.name(), name);
         assert_eq!(name == "finished", at + 1 == read.len(), "{name} at {at}");
-        if let AgentEvent::TextDelta { text: more, .. } = event {
+        if let AgentEventKind::TextDelta { text: more, .. } = event.kind {
             text.push_str(&more);
         }
     }
@@ -351,14 +355,14 @@ async fn secrets_in_pieces_are_not_written() {
 
 #[test]
 fn held_text_precedes_the_end_of_its_turn() {
-    let origin = || Origin::new("run", [], Some(1));
     let mut writer = EventWriter::json_lines(KnownKeys::default());
-    let text = |text: &str| AgentEvent::TextDelta { origin: origin(), text: text.to_owned() };
+    let event = |kind| AgentEvent::new(Origin::new("run", [], Some(1)), kind);
+    let text = |text: &str| event(AgentEventKind::TextDelta { text: text.to_owned() });
     assert!(writer.write(text("sk-")).is_empty());
     // A warning can occur within the text, which is not cut by it.
-    let warning = AgentEvent::Warning { origin: origin(), message: "careful".to_owned() };
+    let warning = event(AgentEventKind::Warning { message: "careful".to_owned() });
     assert_eq!(writer.write(warning).iter().filter(|byte| **byte == b'\n').count(), 1);
-    let started = AgentEvent::TurnStarted { origin: origin(), attempt: 2 };
+    let started = event(AgentEventKind::TurnStarted { attempt: 2 });
     let written = String::from_utf8(writer.write(started)).unwrap();
     assert!(written.starts_with("{\"type\":\"text_delta\",\"run_id\":\"run\",\"turn\":1,\"text\":\"sk-\"}\n{\"type\":\"turn_started\""), "{written}");
     assert!(writer.write(text("sk-")).is_empty());
@@ -399,47 +403,31 @@ fn events_of(dice: &mut Dice) -> Vec<AgentEvent> {
     let path: Vec<CallId> = (0..dice.next() % 3).map(|_| dice.call()).collect();
     let turn = [None, Some(1), Some(u32::MAX)][dice.next() as usize % 3];
     let origin = Origin::new(dice.text(), path, turn);
-    let origin = || origin.clone();
     let call_id = [None, Some(dice.call())][dice.next() as usize % 2].clone();
-    vec![
-        AgentEvent::TurnStarted { origin: origin(), attempt: dice.next() as u32 },
-        AgentEvent::TextDelta { origin: origin(), text: dice.text() },
-        AgentEvent::ReasoningDelta { origin: origin(), text: dice.text() },
-        AgentEvent::RefusalDelta { origin: origin(), text: dice.text() },
-        AgentEvent::HiddenDelta {
-            origin: origin(),
-            reasoning: dice.next(),
-            arguments: dice.next(),
-        },
-        AgentEvent::ToolCallStarted {
-            origin: origin(),
-            index: 1,
-            call_id: call_id.clone(),
-            name: dice.text(),
-        },
-        AgentEvent::ToolArgumentsDelta {
-            origin: origin(),
-            index: 1,
-            call_id,
-            arguments: dice.text(),
-        },
-        AgentEvent::ToolStarted {
-            origin: origin(),
+    let kinds = vec![
+        AgentEventKind::TurnStarted { attempt: dice.next() as u32 },
+        AgentEventKind::TextDelta { text: dice.text() },
+        AgentEventKind::ReasoningDelta { text: dice.text() },
+        AgentEventKind::RefusalDelta { text: dice.text() },
+        AgentEventKind::HiddenDelta { reasoning: dice.next(), arguments: dice.next() },
+        AgentEventKind::ToolCallStarted { index: 1, call_id: call_id.clone(), name: dice.text() },
+        AgentEventKind::ToolArgumentsDelta { index: 1, call_id, arguments: dice.text() },
+        AgentEventKind::ToolStarted {
             call_id: dice.call(),
             name: dice.text(),
             arguments: dice.text(),
         },
-        AgentEvent::ToolFinished {
-            origin: origin(),
+        AgentEventKind::ToolFinished {
             call_id: dice.call(),
             name: dice.text(),
             status: endstop::ToolStatus::Denied,
             duration_ms: dice.next(),
             content: dice.text(),
         },
-        AgentEvent::Stopping { origin: origin(), reason: dice.text(), running: dice.next() as u32 },
-        AgentEvent::Warning { origin: origin(), message: dice.text() },
-    ]
+        AgentEventKind::Stopping { reason: dice.text(), running: dice.next() as u32 },
+        AgentEventKind::Warning { message: dice.text() },
+    ];
+    kinds.into_iter().map(|kind| AgentEvent::new(origin.clone(), kind)).collect()
 }
 
 #[tokio::test]
@@ -461,21 +449,22 @@ async fn event_equals_itself_after_json() {
         .build()
         .unwrap();
     all_events.extend(all(agent.run("go").unwrap()).await.0);
-    let kinds: std::collections::HashSet<&str> = all_events.iter().map(AgentEvent::kind).collect();
+    let kinds: std::collections::HashSet<&str> =
+        all_events.iter().map(|event| event.kind.name()).collect();
     for kind in ["attempt_failed", "usage", "turn_finished", "nested_finished", "finished"] {
         assert!(kinds.contains(kind), "{kind}");
     }
     for event in all_events {
         let json = serde_json::to_string(&event).unwrap();
         let value: Value = serde_json::from_str(&json).unwrap();
-        assert_eq!(value["type"], event.kind());
+        assert_eq!(value["type"], event.kind.name());
         assert_eq!(value["run_id"], event.run_id());
         let read: AgentEvent = serde_json::from_str(&json).unwrap();
-        match (&event, &read) {
+        match &event.kind {
             // An outcome leaves out its epoch and rounds its duration; see `Outcome`.
-            (AgentEvent::Finished { .. } | AgentEvent::NestedFinished { .. }, _) => {
+            AgentEventKind::Finished { .. } | AgentEventKind::NestedFinished { .. } => {
                 assert_eq!(serde_json::to_string(&read).unwrap(), json);
-                assert_eq!(event.origin(), read.origin());
+                assert_eq!(event.origin, read.origin);
             }
             _ => assert_eq!(read, event, "{json}"),
         }
@@ -498,33 +487,31 @@ fn escaped_secrets_are_not_written() {
     for secret in [escaped, half, slashes, KEY.to_owned(), OWN.to_owned()] {
         for size in [1, 3, 7, 1000] {
             let arguments = format!("{{\"at\":\"{secret}\"}}");
-            let origin = || Origin::new("run", [], Some(1));
-            let mut events = vec![AgentEvent::TurnStarted { origin: origin(), attempt: 1 }];
+            let origin = Origin::new("run", [], Some(1));
+            let mut events = vec![AgentEventKind::TurnStarted { attempt: 1 }];
             for piece in arguments.as_bytes().chunks(size) {
-                events.push(AgentEvent::ToolArgumentsDelta {
-                    origin: origin(),
+                events.push(AgentEventKind::ToolArgumentsDelta {
                     index: 0,
                     call_id: None,
                     arguments: String::from_utf8(piece.to_vec()).unwrap(),
                 });
             }
-            events.push(AgentEvent::ToolStarted {
-                origin: origin(),
+            events.push(AgentEventKind::ToolStarted {
                 call_id: "c".into(),
                 name: "look".to_owned(),
                 arguments: arguments.clone(),
             });
             let mut writer = EventWriter::json_lines(KnownKeys::new([OWN]));
             let mut body = Vec::new();
-            for event in events {
-                body.extend(writer.write(event));
+            for kind in events {
+                body.extend(writer.write(AgentEvent::new(origin.clone(), kind)));
             }
             body.extend(writer.finish());
             let (mut streamed, mut whole) = (String::new(), String::new());
             for line in String::from_utf8(body).unwrap().lines() {
-                match serde_json::from_str(line).unwrap() {
-                    AgentEvent::ToolArgumentsDelta { arguments, .. } => streamed += &arguments,
-                    AgentEvent::ToolStarted { arguments, .. } => whole = arguments,
+                match serde_json::from_str::<AgentEvent>(line).unwrap().kind {
+                    AgentEventKind::ToolArgumentsDelta { arguments, .. } => streamed += &arguments,
+                    AgentEventKind::ToolStarted { arguments, .. } => whole = arguments,
                     _ => {}
                 }
             }

@@ -3,7 +3,7 @@
 
 use crate::journal::{echo, price};
 use crate::support::HANG;
-use endstop::event::AgentEvent;
+use endstop::event::AgentEventKind;
 use endstop::provider::http::{HttpOptions, HttpProvider};
 use endstop::testkit::{ScriptedModel, Server, Turn, strict};
 use endstop::{Agent, BuildError, Limits, Outcome, Part, Termination};
@@ -59,7 +59,7 @@ async fn each_format_accepts_history_of_others() {
                 let mut run = agent.run("go").unwrap();
                 let mut removed = Vec::new();
                 while let Some(event) = run.next().await {
-                    if let AgentEvent::ModelSwitched { switch, .. } = event {
+                    if let AgentEventKind::ModelSwitched { switch, .. } = event.kind {
                         removed.push(switch.removed_parts);
                     }
                 }

@@ -2,7 +2,7 @@
 
 use crate::events::{all, kinds, text_of};
 use crate::support::{agent, eventually};
-use endstop::AgentEvent;
+use endstop::AgentEventKind;
 use endstop::testkit::Turn;
 use futures_core::Stream as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -28,7 +28,7 @@ async fn intercepted_events_keep_their_order() {
         let all_of = Arc::clone(&taken);
         handle.intercept(move |event| {
             all_of.lock().unwrap().push(event.clone());
-            matches!(event, AgentEvent::TurnFinished { .. }).then_some(event)
+            matches!(event.kind, AgentEventKind::TurnFinished { .. }).then_some(event)
         });
         let (rest, outcome) = all(handle).await;
         assert_eq!(kinds(&rest), ["turn_finished"]);
@@ -60,8 +60,8 @@ async fn intercepted_deltas_are_never_dropped() {
 async fn panic_of_interceptor_is_the_readers() {
     let agent = agent([Turn::text("done")]).build().unwrap();
     let mut handle = agent.run("go").unwrap();
-    handle.intercept(|event| match event {
-        AgentEvent::TextDelta { .. } => panic!("of the interceptor"),
+    handle.intercept(|event| match event.kind {
+        AgentEventKind::TextDelta { .. } => panic!("of the interceptor"),
         _ => None,
     });
     eventually("the run has ended", || handle.try_outcome().is_some()).await;

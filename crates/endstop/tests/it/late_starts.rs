@@ -15,7 +15,7 @@ mod probe;
 use self::probe::*;
 use crate::support::HANG;
 use endstop::compaction::{CompactionRequest, DropOldTurns};
-use endstop::event::AgentEvent;
+use endstop::event::{AgentEvent, AgentEventKind};
 use endstop::hook::{Approver, CompactionFuture, Compactor, Hook, HookFuture};
 use endstop::journal::{
     Journal, JournalError, Record, RecordedRun, RunHeader, RunJournal, SqliteJournal,
@@ -73,18 +73,18 @@ fn stop(agent: &Agent, probe: &Probe, terminate: bool) {
 }
 
 fn name(event: &AgentEvent) -> &'static str {
-    match event {
-        AgentEvent::TextDelta { .. } => "delta",
-        AgentEvent::TurnStarted { .. } => "turn_started",
-        AgentEvent::TurnFinished { .. } => "turn_ended",
-        AgentEvent::AttemptFailed { .. } => "attempt_failed",
-        AgentEvent::ToolStarted { .. } => "tool_started",
-        AgentEvent::ToolFinished { .. } => "tool_ended",
-        AgentEvent::MessageInjected { .. } => "told",
-        AgentEvent::RuleHit { .. } => "fired",
-        AgentEvent::Compacted { .. } => "compacted",
-        AgentEvent::CompactionFailed { .. } => "compaction_failed",
-        AgentEvent::Stopping { .. } => "stopping",
+    match event.kind {
+        AgentEventKind::TextDelta { .. } => "delta",
+        AgentEventKind::TurnStarted { .. } => "turn_started",
+        AgentEventKind::TurnFinished { .. } => "turn_ended",
+        AgentEventKind::AttemptFailed { .. } => "attempt_failed",
+        AgentEventKind::ToolStarted { .. } => "tool_started",
+        AgentEventKind::ToolFinished { .. } => "tool_ended",
+        AgentEventKind::MessageInjected { .. } => "told",
+        AgentEventKind::RuleHit { .. } => "fired",
+        AgentEventKind::Compacted { .. } => "compacted",
+        AgentEventKind::CompactionFailed { .. } => "compaction_failed",
+        AgentEventKind::Stopping { .. } => "stopping",
         _ => "",
     }
 }

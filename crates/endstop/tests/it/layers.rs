@@ -7,7 +7,7 @@ use endstop::provider::{
     SessionSpec, SignalReason, TerminationSignal, UnsupportedMedia,
 };
 use endstop::testkit::{ScriptedModel, Turn};
-use endstop::{Agent, AgentEvent, Attachment, Image, NanoUsd, Price, Termination};
+use endstop::{Agent, AgentEventKind, Attachment, Image, NanoUsd, Price, Termination};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -149,7 +149,7 @@ async fn cancel_reaches_the_call_below() {
     let model = ScriptedModel::new([slow]).layer(Nothing).layer(Count::default());
     let mut run = Agent::builder(model).build().unwrap().run("Hello.").unwrap();
     while let Some(event) = run.next().await {
-        if let AgentEvent::TextDelta { .. } = event {
+        if let AgentEventKind::TextDelta { .. } = event.kind {
             run.cancel();
         }
     }

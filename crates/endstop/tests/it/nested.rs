@@ -3,7 +3,7 @@
 
 use crate::support::{HANG, agent, answers, eventually, marker, processes_with};
 use endstop::budget::SharedBudget;
-use endstop::event::AgentEvent;
+use endstop::event::AgentEventKind;
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{AgentTool, Shell, tool_fn};
 use endstop::{Agent, AgentBuilder, Limits, NanoUsd, Price, Termination, ToolStatus};
@@ -107,7 +107,7 @@ async fn inner_limit_is_a_tool_error() {
     let mut handle = agent.run("go").unwrap();
     let mut endings = 0;
     while let Some(event) = handle.next().await {
-        endings += usize::from(matches!(event, AgentEvent::Finished { .. }));
+        endings += usize::from(matches!(event.kind, AgentEventKind::Finished { .. }));
     }
     let outcome = handle.await;
     assert_eq!((outcome.termination, endings), (Termination::Stop, 1), "{outcome:?}");
@@ -188,7 +188,8 @@ async fn ceiling_holds_for_all_inner_runs() {
         })
         .tool(AgentTool::new("more", "Asks.", spender().build().unwrap()))
         .on_event(move |event| {
-            *count.lock().unwrap() += usize::from(matches!(event, AgentEvent::Finished { .. }));
+            *count.lock().unwrap() +=
+                usize::from(matches!(event.kind, AgentEventKind::Finished { .. }));
         })
         .build()
         .unwrap();
@@ -379,7 +380,8 @@ async fn stopped_run_counts_inner_spending() {
                 {
                     let count = Arc::clone(&count);
                     inner().on_event(move |event| {
-                        if matches!(event, AgentEvent::TurnStarted { .. } if event.turn() == Some(2))
+                        if matches!(event.kind, AgentEventKind::TurnStarted { .. })
+                            && event.turn() == Some(2)
                         {
                             *count.lock().unwrap() += 1;
                         }
@@ -470,7 +472,7 @@ fn runtime_shutdown_charges_running_call() {
         let mut deltas = 0;
         while deltas < 20 {
             let event = handle.next().await.unwrap();
-            deltas += usize::from(matches!(event, AgentEvent::TextDelta { .. }));
+            deltas += usize::from(matches!(event.kind, AgentEventKind::TextDelta { .. }));
         }
         handle
     });

@@ -1,7 +1,7 @@
 //! Parked runs: the request is journalled, decided by anyone, and the run is resumed.
 
 use endstop::agent::cancel_parked;
-use endstop::event::AgentEvent;
+use endstop::event::AgentEventKind;
 use endstop::hook::{ConsultPoint, Hook, HookDecision, HookFuture, Hooks, Park, ParkApprovals};
 use endstop::journal::{DecideError, SqliteJournal};
 use endstop::park::{Answer, AnswerRefused, ParkDecision, ParkRequest, RunStatus};
@@ -112,9 +112,9 @@ async fn approved_call_runs_after_resume() {
     let id = run.run_id().to_owned();
     let mut last = None;
     while let Some(event) = run.next().await {
-        last = Some(event);
+        last = Some(event.kind);
     }
-    let Some(AgentEvent::Parked { request, .. }) = last else { panic!("{last:?}") };
+    let Some(AgentEventKind::Parked { request }) = last else { panic!("{last:?}") };
     assert_eq!(request.tool.as_deref(), Some("act"));
     assert_eq!(request.subject, r#"{"a":2,"b":1}"#);
     assert!(matches!(run.status(), RunStatus::Parked(_)));
@@ -156,7 +156,7 @@ async fn changed_arguments_run_after_resume() {
     // The conversation has the call of the model, and an event has the change.
     assert!(outcome.messages[1].tool_calls().all(|call| call.arguments.contains(r#""a":2"#)));
     let told = place.journal.load(&id).unwrap().events_again().unwrap();
-    let changed = told.iter().filter(|event| event.kind() == "tool_call_changed").count();
+    let changed = told.iter().filter(|event| event.kind.name() == "tool_call_changed").count();
     assert_eq!(changed, 1, "{told:?}");
     replays(&place, &id, &outcome);
 }
@@ -286,7 +286,10 @@ async fn answer_to_live_run_is_refused() {
         .build()
         .unwrap();
     let mut run = agent.run("go").unwrap();
-    while !matches!(run.next().await, Some(AgentEvent::ApprovalRequested { .. })) {}
+    while !matches!(
+        run.next().await.map(|event| event.kind),
+        Some(AgentEventKind::ApprovalRequested { .. })
+    ) {}
     let refused = refusal(place.journal.answer(run.run_id(), &Answer::approve()));
     assert!(matches!(refused, AnswerRefused::Live { .. }), "{refused}");
     let id = run.run_id().to_owned();
@@ -366,7 +369,10 @@ async fn park_waits_for_running_calls() {
     let script = [Turn::call("look", &json!({})).and_call("act", &json!({}))];
     let agent = place.parking(script).tool(look).build().unwrap();
     let mut run = agent.run("go").unwrap();
-    while !matches!(run.next().await, Some(AgentEvent::ToolStarted { .. })) {}
+    while !matches!(
+        run.next().await.map(|event| event.kind),
+        Some(AgentEventKind::ToolStarted { .. })
+    ) {}
     assert!(matches!(run.status(), RunStatus::Running), "a call is running");
     gate.notify_one();
     let (id, _) = parked(run).await;
@@ -381,7 +387,8 @@ async fn parked_run_refuses_messages() {
     let place = Place::new();
     let agent = place.parking([act(json!({}))]).build().unwrap();
     let mut run = agent.run("go").unwrap();
-    while !matches!(run.next().await, Some(AgentEvent::Parked { .. })) {}
+    while !matches!(run.next().await.map(|event| event.kind), Some(AgentEventKind::Parked { .. })) {
+    }
     assert_eq!(run.say("Be careful."), Err(SteerError::Parked));
     let turns = LimitChanges::new().set("max_turns", json!(3)).unwrap();
     assert_eq!(run.set_limits(turns), Err(SteerError::Parked));
@@ -519,7 +526,10 @@ async fn cancel_while_parking_ends_run() {
     let script = [Turn::call("look", &json!({})).and_call("act", &json!({}))];
     let agent = place.parking(script).tool(look).build().unwrap();
     let mut run = agent.run("go").unwrap();
-    while !matches!(run.next().await, Some(AgentEvent::ToolStarted { .. })) {}
+    while !matches!(
+        run.next().await.map(|event| event.kind),
+        Some(AgentEventKind::ToolStarted { .. })
+    ) {}
     run.cancel();
     let outcome = run.outcome().await;
     assert_eq!(outcome.termination, Termination::Cancelled);

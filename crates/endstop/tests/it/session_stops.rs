@@ -5,7 +5,7 @@ use crate::sessions::{echo_server, said, until_text};
 use crate::support::{eventually, marker, over, processes_with};
 use Level::{Run, Session as OfSession};
 use Stop::{Cancel, Terminate};
-use endstop::event::AgentEvent;
+use endstop::event::AgentEventKind;
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{Shell, Tool, ToolContext, ToolFuture, ToolOutput};
 use endstop::{Agent, Lifecycle, Limits, RunHandle, Session, StartError, Termination};
@@ -285,7 +285,7 @@ async fn every_stop_survives_panicking_observers() {
         let agent = Agent::builder(model)
             .on_busy(|_| panic!("asked to panic"))
             .on_event(|event| {
-                let told = matches!(event, AgentEvent::Stopping { .. });
+                let told = matches!(event.kind, AgentEventKind::Stopping { .. });
                 assert!(!told, "asked to panic");
             })
             .build()

@@ -2,7 +2,7 @@
 //! that are forked, changed and stored.
 
 use crate::support::{agent, over};
-use endstop::event::AgentEvent;
+use endstop::event::AgentEventKind;
 use endstop::testkit::{Reply, ScriptedModel, Server, Turn};
 use endstop::tool::{Tool, ToolContext, ToolFuture, ToolOutput};
 use endstop::{
@@ -30,7 +30,10 @@ pub(crate) fn echo_server() -> Server {
 }
 
 pub(crate) async fn until_text(handle: &mut RunHandle) {
-    while !matches!(handle.next().await, Some(AgentEvent::TextDelta { .. })) {}
+    while !matches!(
+        handle.next().await.map(|event| event.kind),
+        Some(AgentEventKind::TextDelta { .. })
+    ) {}
 }
 
 pub(crate) fn said(outcome: &Outcome) -> &str {

@@ -5,7 +5,8 @@ use crate::support::agent;
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{ToolOutput, tool_fn};
 use endstop::{
-    Agent, AgentEvent, LimitChanges, Limits, Message, Outcome, RunHandle, SteerError, Termination,
+    Agent, AgentEventKind, LimitChanges, Limits, Message, Outcome, RunHandle, SteerError,
+    Termination,
 };
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -39,7 +40,7 @@ fn texts(outcome: &Outcome) -> Vec<String> {
 /// Reads events until a tool has started.
 async fn until_tool(handle: &mut RunHandle) {
     while let Some(event) = handle.next().await {
-        if matches!(event, AgentEvent::ToolStarted { .. }) {
+        if matches!(event.kind, AgentEventKind::ToolStarted { .. }) {
             return;
         }
     }

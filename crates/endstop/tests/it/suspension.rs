@@ -2,7 +2,7 @@
 
 use crate::support::agent;
 use endstop::testkit::{ScriptedModel, Turn};
-use endstop::{Agent, AgentEvent, Limits, Outcome, Termination};
+use endstop::{Agent, AgentEvent, AgentEventKind, Limits, Outcome, Termination};
 use std::time::Duration;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -13,7 +13,7 @@ async fn jump(limits: Limits, model: ScriptedModel) -> (Vec<AgentEvent>, Outcome
     let mut handle = agent.run("Go.").unwrap();
     // Until the first content has arrived, so that every clock runs.
     while let Some(event) = handle.next().await {
-        if matches!(event, AgentEvent::TextDelta { .. }) {
+        if matches!(event.kind, AgentEventKind::TextDelta { .. }) {
             break;
         }
     }
@@ -31,8 +31,8 @@ fn stalls_after(pause: Duration) -> ScriptedModel {
 }
 
 fn suspensions(events: &[AgentEvent]) -> Vec<u64> {
-    let times = events.iter().filter_map(|event| match event {
-        AgentEvent::Suspended { duration_ms, .. } => Some(*duration_ms),
+    let times = events.iter().filter_map(|event| match &event.kind {
+        AgentEventKind::Suspended { duration_ms, .. } => Some(*duration_ms),
         _ => None,
     });
     times.collect()
@@ -52,7 +52,8 @@ async fn clock_jump_is_no_stall() {
     let [time] = suspensions(&events)[..] else { panic!("{events:?}") };
     assert!((3_594_000..=3_600_000).contains(&time), "{time}");
     assert_eq!(outcome.suspended.as_millis() as u64, time);
-    let turns = events.iter().filter(|event| matches!(event, AgentEvent::TextDelta { .. }));
+    let turns =
+        events.iter().filter(|event| matches!(event.kind, AgentEventKind::TextDelta { .. }));
     assert_eq!(turns.count(), 1, "the text that came after the jump was read");
 }
 

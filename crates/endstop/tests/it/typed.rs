@@ -4,7 +4,7 @@ use crate::support::HANG;
 use endstop::provider::http::{HttpOptions, HttpProvider};
 use endstop::schema::OutputSchema;
 use endstop::testkit::{ScriptedModel, Turn};
-use endstop::{Agent, AgentEvent, BuildError, Limits, NoValue, Outcome, Termination};
+use endstop::{Agent, AgentEventKind, BuildError, Limits, NoValue, Outcome, Termination};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
@@ -317,7 +317,10 @@ fn endless_type_ends_with_deadline() {
 fn endless_type_can_be_cancelled() {
     let outcome = on_own_runtime(|| async {
         let mut run = agent(&["null"]).run_typed::<Endless>("?").unwrap();
-        while !matches!(run.next().await, Some(AgentEvent::TurnFinished { .. })) {}
+        while !matches!(
+            run.next().await.map(|event| event.kind),
+            Some(AgentEventKind::TurnFinished { .. })
+        ) {}
         run.cancel();
         run.await.outcome
     });

@@ -3,7 +3,7 @@
 
 use crate::journal::{Place, agent as journalled};
 use crate::support::{agent, eventually, marker, processes_with};
-use endstop::event::AgentEvent;
+use endstop::event::AgentEventKind;
 use endstop::testkit::Turn;
 use endstop::verifier::{CommandVerifier, Verification};
 use endstop::{Agent, BuildError, Limits, Outcome, Termination};
@@ -48,7 +48,7 @@ async fn rejected_answer_returns_to_model() {
     let mut run = agent.run("do it").unwrap();
     let mut seen = Vec::new();
     while let Some(event) = run.next().await {
-        if let AgentEvent::Verified { round, rounds, passed, .. } = event {
+        if let AgentEventKind::Verified { round, rounds, passed, .. } = event.kind {
             seen.push((round, rounds, passed));
         }
     }

@@ -3,7 +3,7 @@
 
 use crate::journal::{echo, price};
 use endstop::budget::SharedBudget;
-use endstop::event::AgentEvent;
+use endstop::event::AgentEventKind;
 use endstop::hook::{ConsultPoint, Hook, HookDecision, HookFuture, Hooks};
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::{Agent, AgentBuilder, Limits, NanoUsd, Termination};
@@ -27,12 +27,13 @@ async fn hand_over_is_last_event_before_end() {
     let mut run = agent.run("go").unwrap();
     let mut last = Vec::new();
     while let Some(event) = run.next().await {
-        if !event.is_delta() {
-            last.push(event);
+        if !event.kind.is_delta() {
+            last.push(event.kind);
         }
     }
     let outcome = run.try_outcome().unwrap();
-    let [.., AgentEvent::HandOver { text, .. }, AgentEvent::Finished { .. }] = &last[..] else {
+    let [.., AgentEventKind::HandOver { text, .. }, AgentEventKind::Finished { .. }] = &last[..]
+    else {
         panic!("{last:?}")
     };
     assert_eq!(text, "Said a. Open: b.");

@@ -5,14 +5,14 @@ use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::{Router, routing::any};
 use endstop::provider::http::HttpProvider;
 use endstop::tool::Shell;
-use endstop::{Agent, AgentEvent, Approval, Permission};
+use endstop::{Agent, AgentEventKind, Approval, Permission};
 
 async fn serve(mut socket: WebSocket, agent: Agent) -> Result<(), Box<dyn std::error::Error>> {
     let Some(task) = socket.recv().await.transpose()? else { return Ok(()) };
     let mut run = agent.run(task.to_text()?)?;
     while let Some(event) = run.next().await {
         socket.send(Message::from(serde_json::to_string(&event)?)).await?;
-        if let AgentEvent::ApprovalRequested { request_id, .. } = event {
+        if let AgentEventKind::ApprovalRequested { request_id, .. } = event.kind {
             // A browser that goes away ends this function, and the dropped handle cancels the run.
             let answer = socket.recv().await.ok_or("the browser left")??.into_text()?;
             let denied = Approval::Deny("The user said no.".to_owned());

@@ -1,7 +1,7 @@
 //! A chat on the terminal: the text appears as it arrives, and Ctrl-C stops the answer, not the chat.
 
 use endstop::provider::http::HttpProvider;
-use endstop::{Agent, AgentEvent};
+use endstop::{Agent, AgentEventKind};
 use std::io::Write;
 use tokio::io::{AsyncBufReadExt, BufReader};
 
@@ -19,9 +19,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         let mut run = session.run(line)?;
         loop {
             tokio::select! {
-                event = run.next() => match event {
-                    Some(AgentEvent::TextDelta { text, .. }) => print!("{text}"),
-                    Some(AgentEvent::Finished { outcome, .. }) => println!("\n[{outcome}]"),
+                event = run.next() => match event.map(|event| event.kind) {
+                    Some(AgentEventKind::TextDelta { text, .. }) => print!("{text}"),
+                    Some(AgentEventKind::Finished { outcome, .. }) => println!("\n[{outcome}]"),
                     Some(_) => {}
                     None => break,
                 },

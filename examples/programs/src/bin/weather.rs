@@ -2,7 +2,7 @@
 
 use endstop::provider::http::HttpProvider;
 use endstop::tool::tool_fn;
-use endstop::{Agent, AgentEvent, Limits};
+use endstop::{Agent, AgentEventKind, Limits};
 
 /// The weather in a city.
 #[derive(serde::Deserialize, schemars::JsonSchema)]
@@ -23,9 +23,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .build()?;
     let mut run = agent.run("What is the weather in Paris?")?;
     while let Some(event) = run.next().await {
-        match event {
-            AgentEvent::TextDelta { text, .. } => print!("{text}"),
-            AgentEvent::Finished { outcome, .. } => println!("\n[{outcome}]"),
+        match event.kind {
+            AgentEventKind::TextDelta { text, .. } => print!("{text}"),
+            AgentEventKind::Finished { outcome, .. } => println!("\n[{outcome}]"),
             _ => {}
         }
     }

@@ -124,7 +124,7 @@ impl GuestMode {
                 "has no effect, because the program measures its calls itself; `timeout` limits the whole run",
             ),
             InGuest::Never => Some(
-                "has no effect, because the program has its own loop; only `endstop run` and `Agent` apply it",
+                "has no effect, because the program has its own loop; only an `Agent` of Endstop applies it",
             ),
             _ => None,
         }

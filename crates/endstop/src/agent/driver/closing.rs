@@ -11,7 +11,7 @@ use crate::agent::pending::Pending;
 use crate::agent::user_code;
 use crate::budget::Amount;
 use crate::control::Request;
-use crate::event::AgentEvent;
+use crate::event::{AgentEvent, AgentEventKind};
 use crate::journal::RunJournal;
 use endstop_core::{
     Effect, Event, EventKind, HookDecision, Message, Outcome, ParkRequest, Role, Step, Termination,
@@ -106,7 +106,7 @@ impl Driver {
             }
         };
         if let Some(problem) = problem {
-            self.tell(|origin| AgentEvent::Warning { origin, message: problem });
+            self.tell(|| AgentEventKind::Warning { message: problem });
         }
         outcome
     }
@@ -167,8 +167,8 @@ impl Driver {
         }
         let outcome = Arc::new(outcome);
         let event = self.is_heard().then(|| {
-            let (origin, outcome) = (self.event_origin(), Arc::clone(&outcome));
-            AgentEvent::Finished { origin, outcome }
+            let kind = AgentEventKind::Finished { outcome: Arc::clone(&outcome) };
+            AgentEvent::new(self.event_origin(), kind)
         });
         if let Some(event) = &event {
             // A panic of an observer on the last event can no longer change the ending.
@@ -229,7 +229,7 @@ impl Driver {
             let message = format!(
                 "the run is parked, but it can be decided only after this process ends: {problem}"
             );
-            self.tell(|origin| AgentEvent::Warning { origin, message });
+            self.tell(|| AgentEventKind::Warning { message });
         }
     }
 
@@ -246,10 +246,9 @@ impl Driver {
             request.tool.as_deref().map_or("a question".to_owned(), |tool| format!("`{tool}`"))
         );
         let parked = Arc::new(ParkRequest::clone(&request));
-        let event = self.is_heard().then(|| {
-            let origin = self.event_origin();
-            AgentEvent::Parked { origin, request }
-        });
+        let event = self
+            .is_heard()
+            .then(|| AgentEvent::new(self.event_origin(), AgentEventKind::Parked { request }));
         // Before the handle is ready, as at an ending: a resumed part reports its events to the
         // same observers.
         if let Some(event) = &event {

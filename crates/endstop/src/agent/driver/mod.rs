@@ -28,7 +28,7 @@ use super::user_code::Panicked;
 use crate::agent::approvals::Approvals;
 use crate::budget::SharedBudget;
 use crate::control::{Control, Request};
-use crate::event::{AgentEvent, RunPlace};
+use crate::event::{AgentEventKind, RunPlace};
 use crate::journal::RunHeader;
 use crate::park::ParkHistory;
 use crate::provider::{
@@ -258,7 +258,7 @@ impl Driver {
     /// Reports a failure of the journal, once.
     fn tell_problem(&mut self) {
         if let Some(problem) = self.recorder.as_mut().and_then(|recorder| recorder.problem()) {
-            self.tell(|origin| AgentEvent::Warning { origin, message: problem });
+            self.tell(|| AgentEventKind::Warning { message: problem });
         }
     }
 
@@ -355,12 +355,12 @@ impl Driver {
             }
             Some(CallEvent::Reasoning(text)) => {
                 let delta = TurnDelta::Reasoning(chars(&text));
-                self.tell(|origin| AgentEvent::ReasoningDelta { origin, text });
+                self.tell(|| AgentEventKind::ReasoningDelta { text });
                 EventKind::Delta { call, delta }
             }
             Some(CallEvent::Refusal(text)) => {
                 let delta = TurnDelta::Reasoning(chars(&text));
-                self.tell(|origin| AgentEvent::RefusalDelta { origin, text });
+                self.tell(|| AgentEventKind::RefusalDelta { text });
                 EventKind::Delta { call, delta }
             }
             Some(CallEvent::ToolCallStarted { index, id, name }) => {

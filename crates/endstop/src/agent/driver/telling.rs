@@ -2,14 +2,14 @@
 //! handles.
 //!
 //! ```text
-//! driver.tell(|origin| AgentEvent::Warning { origin, message }); // built only if it is heard
+//! driver.tell(|| AgentEventKind::Warning { message }); // built only if it is heard
 //! driver.tell_delta(&delta);
 //! ```
 
 use super::Driver;
 use crate::agent::approvals::canonical;
 use crate::agent::user_code::Panicked;
-use crate::event::{AgentEvent, CallId, Origin, RequestId, turn_of};
+use crate::event::{AgentEvent, AgentEventKind, CallId, Origin, RequestId, turn_of};
 use endstop_core::{RunEvent, ToolCall, TurnDelta, closed};
 
 impl Driver {
@@ -26,9 +26,9 @@ impl Driver {
     }
 
     /// Passes an event to the observers and the handles; it is built only if there are any.
-    pub(super) fn tell(&mut self, event: impl FnOnce(Origin) -> AgentEvent) {
+    pub(super) fn tell(&mut self, kind: impl FnOnce() -> AgentEventKind) {
         if self.is_heard() {
-            self.tell_built(event(self.event_origin()));
+            self.tell_built(AgentEvent::new(self.event_origin(), kind()));
         }
     }
 
@@ -59,11 +59,8 @@ impl Driver {
         if !self.is_heard() {
             return;
         }
-        if let Some((first, second)) = AgentEvent::of_kernel(self.event_origin(), event) {
-            if let Some(first) = first {
-                self.tell_built(first);
-            }
-            self.tell_built(second);
+        for kind in AgentEventKind::of_kernel(event).into_iter().flatten() {
+            self.tell_built(AgentEvent::new(self.event_origin(), kind));
         }
     }
 
@@ -73,15 +70,15 @@ impl Driver {
         if delta.is_empty() {
             return;
         }
-        self.tell(|origin| match delta.closed() {
+        self.tell(|| match delta.closed() {
             closed::TurnDelta::Text(text) => {
-                AgentEvent::TextDelta { origin, text: text.to_owned() }
+                AgentEventKind::TextDelta { text: text.to_owned() }
             }
             closed::TurnDelta::Reasoning(reasoning) => {
-                AgentEvent::HiddenDelta { origin, reasoning, arguments: 0 }
+                AgentEventKind::HiddenDelta { reasoning, arguments: 0 }
             }
             closed::TurnDelta::ToolArguments(arguments) => {
-                AgentEvent::HiddenDelta { origin, reasoning: 0, arguments }
+                AgentEventKind::HiddenDelta { reasoning: 0, arguments }
             }
         });
     }
@@ -94,13 +91,12 @@ impl Driver {
         if calls.len() == index as usize {
             calls.push(call_id.clone());
         }
-        self.tell(|origin| AgentEvent::ToolCallStarted { origin, index, call_id, name });
+        self.tell(|| AgentEventKind::ToolCallStarted { index, call_id, name });
     }
 
     /// Passes on that a call waits for approval.
     pub(super) fn tell_approval(&mut self, request_id: RequestId, call: ToolCall) {
-        self.tell(|origin| AgentEvent::ApprovalRequested {
-            origin,
+        self.tell(|| AgentEventKind::ApprovalRequested {
             request_id,
             canonical: canonical(&call).into(),
             call_id: call.id.into(),
@@ -112,6 +108,6 @@ impl Driver {
     /// Passes on a fragment of a tool call's arguments.
     pub(super) fn tell_arguments(&mut self, index: u32, arguments: String) {
         let call_id = self.teller.calls.get(index as usize).cloned().flatten();
-        self.tell(|origin| AgentEvent::ToolArgumentsDelta { origin, index, call_id, arguments });
+        self.tell(|| AgentEventKind::ToolArgumentsDelta { index, call_id, arguments });
     }
 }

@@ -168,7 +168,7 @@ impl SqliteJournal {
             Some(Some(termination)) => AnswerRefused::Ended { run, termination }.into(),
             Some(None) => AnswerRefused::Live { run }.into(),
             None => {
-                let what = format!("there is no run `{run}`; `endstop runs` lists all runs");
+                let what = format!("there is no run `{run}`; `SqliteJournal::runs` lists all runs");
                 problem(self.path(), JournalErrorKind::NotFound, what).into()
             }
         })

@@ -100,7 +100,7 @@ pub enum HttpError {
     },
     /// A key would be sent to another machine over `http://`.
     #[error(
-        "the key of {provider} would be sent unencrypted to `{host}`, because the address begins with http://: use https://,{} or allow it with --allow-http (`HttpOptions::allow_http` in code)",
+        "the key of {provider} would be sent unencrypted to `{host}`, because the address begins with http://: use https://,{} or allow it with `HttpProviderBuilder::allow_http`",
         unset(.variables)
     )]
     Cleartext {

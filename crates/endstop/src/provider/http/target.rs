@@ -118,7 +118,7 @@ impl<'o> Target<'o> {
             // Show only the part after the `@`: the part before it may contain a password.
             let shown = secrets_out(resolved.base_url.rsplit('@').next().unwrap_or_default());
             HttpError::Address {
-                setting: variable.unwrap_or("base URL (--base-url)").to_owned(),
+                setting: variable.unwrap_or("base URL").to_owned(),
                 address: shown,
                 source,
             }

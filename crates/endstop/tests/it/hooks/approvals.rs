@@ -3,7 +3,7 @@
 use super::{Asks, Ran, asks, pre_tool, results, sets};
 use crate::support::eventually;
 use endstop::agent::{AnswerError, Approval};
-use endstop::event::{AgentEvent, RequestId};
+use endstop::event::{AgentEvent, AgentEventKind, RequestId};
 use endstop::hook::{ConsultPoint, HookDecision};
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{AgentTool, ToolOutput, tool_fn};
@@ -24,7 +24,8 @@ struct Requested {
 impl Requested {
     fn of(event: AgentEvent) -> Requested {
         let json = serde_json::to_value(&event).unwrap();
-        let AgentEvent::ApprovalRequested { request_id, name, canonical, .. } = event else {
+        let AgentEventKind::ApprovalRequested { request_id, name, canonical, .. } = event.kind
+        else {
             panic!("another event: {json}")
         };
         Requested { request_id, name, canonical, json }
@@ -35,9 +36,11 @@ impl Requested {
 async fn requested(run: &mut RunHandle) -> Requested {
     loop {
         match run.next().await {
-            Some(event @ AgentEvent::ApprovalRequested { .. }) => return Requested::of(event),
-            Some(AgentEvent::Finished { outcome, .. }) => panic!("the run ended: {outcome:?}"),
-            Some(_) => {}
+            Some(event) => match &event.kind {
+                AgentEventKind::ApprovalRequested { .. } => return Requested::of(event),
+                AgentEventKind::Finished { outcome } => panic!("the run ended: {outcome:?}"),
+                _ => {}
+            },
             None => panic!("the events ended"),
         }
     }
@@ -200,7 +203,7 @@ async fn without_switch_an_approver_is_required() {
     let builder = asks(&Ran::default()).approver(sets(&json!({"n": 4})));
     let mut run = builder.build().unwrap().run("go").unwrap();
     while let Some(event) = run.next().await {
-        assert!(!matches!(event, AgentEvent::ApprovalRequested { .. }), "{event:?}");
+        assert!(!matches!(event.kind, AgentEventKind::ApprovalRequested { .. }), "{event:?}");
     }
 }
 
@@ -362,12 +365,13 @@ async fn typed_run_can_be_answered() {
         .unwrap();
     let mut run = agent.run_typed::<u8>("go").unwrap();
     let id = loop {
-        match run.next().await.unwrap() {
-            AgentEvent::ApprovalRequested { request_id, origin, .. } => {
-                assert_eq!(origin.run_id(), run.run_id());
+        let event = run.next().await.unwrap();
+        match event.kind {
+            AgentEventKind::ApprovalRequested { request_id, .. } => {
+                assert_eq!(event.origin.run_id(), run.run_id());
                 break request_id;
             }
-            AgentEvent::Finished { outcome, .. } => panic!("the run ended: {outcome:?}"),
+            AgentEventKind::Finished { outcome, .. } => panic!("the run ended: {outcome:?}"),
             _ => {}
         }
     };

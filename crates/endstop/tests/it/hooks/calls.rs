@@ -3,7 +3,7 @@
 use super::{Asks, Model, Ran, act, acts, asks, post_tool, pre_tool, results, sets};
 use crate::support::eventually;
 use endstop::core::Replay;
-use endstop::event::AgentEvent;
+use endstop::event::{AgentEvent, AgentEventKind};
 use endstop::hook::{ChangedResult, ConsultPoint, HookDecision, Hooks};
 use endstop::hook::{Hook, HookFuture, ModelRequest};
 use endstop::journal::SqliteJournal;
@@ -30,20 +30,20 @@ async fn events_and_journal_show_both_calls() {
     let mut run = agent.run("go").unwrap();
     let (mut told, mut ended) = (Vec::new(), None);
     while let Some(event) = run.next().await {
-        match event {
-            AgentEvent::ToolCallChanged { before, after, by, .. } => {
+        match event.kind {
+            AgentEventKind::ToolCallChanged { before, after, by, .. } => {
                 told.push(format!("{by}: {before} became {after}"));
             }
-            AgentEvent::ToolStarted { arguments, .. } => {
+            AgentEventKind::ToolStarted { arguments, .. } => {
                 told.push(format!("started {arguments}"));
             }
-            AgentEvent::ToolResultChanged { status, .. } => {
+            AgentEventKind::ToolResultChanged { status, .. } => {
                 told.push(format!("changed {}", status.as_str()));
             }
-            AgentEvent::ToolFinished { content, status, .. } => {
+            AgentEventKind::ToolFinished { content, status, .. } => {
                 told.push(format!("ended {} {content}", status.as_str()));
             }
-            AgentEvent::Finished { outcome, .. } => ended = Some(outcome),
+            AgentEventKind::Finished { outcome, .. } => ended = Some(outcome),
             _ => {}
         }
     }

@@ -5,14 +5,16 @@ use endstop::agent::{end_interrupted, new_run_id};
 use endstop::journal::{Journal, SqliteJournal};
 use endstop::testkit::Turn;
 use endstop::{
-    Agent, AgentEvent, Approval, Limits, Outcome, Permission, RunInput, StartError, Termination,
+    Agent, AgentEvent, AgentEventKind, Approval, Limits, Outcome, Permission, RunInput, StartError,
+    Termination,
 };
 use serde_json::{Value, json};
 
 /// The events of a run that the journal can tell again.
 fn told(events: &[AgentEvent]) -> Vec<Value> {
-    let lifecycle =
-        |event: &&AgentEvent| !event.is_delta() && !matches!(event, AgentEvent::Warning { .. });
+    let lifecycle = |event: &&AgentEvent| {
+        !event.kind.is_delta() && !matches!(event.kind, AgentEventKind::Warning { .. })
+    };
     events.iter().filter(lifecycle).map(|event| serde_json::to_value(event).unwrap()).collect()
 }
 
@@ -21,7 +23,7 @@ async fn events(agent: &Agent, input: &str) -> Vec<AgentEvent> {
     let mut handle = agent.run(input).unwrap();
     let mut events = Vec::new();
     while let Some(event) = handle.next().await {
-        if let AgentEvent::ApprovalRequested { request_id, .. } = &event {
+        if let AgentEventKind::ApprovalRequested { request_id, .. } = &event.kind {
             handle.answer(*request_id, Approval::Allow).unwrap();
         }
         events.push(event);
@@ -91,7 +93,7 @@ async fn interrupted(place: &Place) -> (SqliteJournal, String) {
     let mut handle = agent.run(RunInput::new("Go.").id("left-behind")).unwrap();
     let mut turns = 0;
     while let Some(event) = handle.next().await {
-        turns += u32::from(matches!(event, AgentEvent::TurnStarted { .. }));
+        turns += u32::from(matches!(event.kind, AgentEventKind::TurnStarted { .. }));
         if turns == 2 {
             break;
         }
@@ -122,7 +124,7 @@ async fn interrupted_run_ends_with_a_reason() {
     let read: Outcome = serde_json::from_value(stored.outcome.clone().unwrap()).unwrap();
     assert_eq!(serde_json::to_value(&*replayed).unwrap(), serde_json::to_value(&read).unwrap());
     let again = stored.events_again().unwrap();
-    assert!(matches!(again.last(), Some(AgentEvent::Finished { .. })));
+    assert!(matches!(again.last().map(|event| &event.kind), Some(AgentEventKind::Finished { .. })));
     // A run ends only once.
     assert!(end_interrupted(&journal, &id, "again").is_err());
     assert!(end_interrupted(&journal, "unknown", "why").is_err());

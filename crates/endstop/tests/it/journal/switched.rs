@@ -42,7 +42,7 @@ async fn replay_of_switch_equals_live_run() {
     let switch = json!({"effect": "switch_model", "fallback": 1});
     assert_eq!(run.effects.iter().flatten().filter(|effect| **effect == switch).count(), 1);
     let kinds: Vec<&str> =
-        run.events_again().unwrap().iter().map(endstop::event::AgentEvent::kind).collect();
+        run.events_again().unwrap().iter().map(|event| event.kind.name()).collect();
     assert_eq!(kinds.iter().filter(|kind| **kind == "model_switched").count(), 1);
 }
 

@@ -2,7 +2,7 @@
 //! damage is reported, and the outcome of the run is not lost.
 
 use super::{Place, agent, echo};
-use endstop::event::AgentEvent;
+use endstop::event::AgentEventKind;
 use endstop::journal::{
     Journal, JournalError, JournalErrorKind, Record, RecordedRun, RunHeader, RunJournal,
     SqliteJournal,
@@ -189,7 +189,7 @@ async fn run_warns_if_journal_stays_locked() {
     let heard = Arc::clone(&warnings);
     let agent = agent([Turn::text("done")], &journal)
         .on_event(move |event| {
-            if let AgentEvent::Warning { message, .. } = event {
+            if let AgentEventKind::Warning { message, .. } = &event.kind {
                 heard.lock().unwrap().push(message.clone());
             }
         })

@@ -2,7 +2,7 @@
 
 use super::{Nothing, answers, busy_log, counting_tool, slow, slow_server};
 use crate::support::{agent, eventually};
-use endstop::event::AgentEvent;
+use endstop::event::AgentEventKind;
 use endstop::testkit::{Reply, Server, Turn};
 use endstop::tool::{ToolContext, ToolOutput, tool_fn};
 use endstop::{Agent, Lifecycle, Termination, ToolStatus};
@@ -25,12 +25,15 @@ async fn cancel_on_idle_loop_does_nothing() {
 async fn cancel_mid_stream_delivers_nothing_more() {
     let (server, agent) = slow_server();
     let mut handle = agent.run("m").unwrap();
-    while !matches!(handle.next().await, Some(AgentEvent::TextDelta { .. })) {}
+    while !matches!(
+        handle.next().await.map(|event| event.kind),
+        Some(AgentEventKind::TextDelta { .. })
+    ) {}
     agent.cancel();
     let mut after = Vec::new();
     let outcome = loop {
-        match handle.next().await {
-            Some(AgentEvent::Finished { outcome, .. }) => break outcome,
+        match handle.next().await.map(|event| event.kind) {
+            Some(AgentEventKind::Finished { outcome, .. }) => break outcome,
             Some(event) => after.push(event),
             None => panic!("the stream ended without an outcome"),
         }
@@ -38,7 +41,7 @@ async fn cancel_mid_stream_delivers_nothing_more() {
     assert!(handle.next().await.is_none(), "the outcome is the last event");
     assert_eq!(outcome.termination, Termination::Cancelled);
     assert!(
-        after.iter().all(|event| matches!(event, AgentEvent::TextDelta { .. })),
+        after.iter().all(|kind| matches!(kind, AgentEventKind::TextDelta { .. })),
         "only what was waiting already: {after:?}"
     );
     eventually("the connection is closed", || server.open_connections() == 0).await;
@@ -52,7 +55,9 @@ async fn text_before_cancel_is_preserved() {
     let mut handle = agent.run("m").unwrap();
     let mut shown = String::new();
     while shown.len() < 20 {
-        if let Some(AgentEvent::TextDelta { text, .. }) = handle.next().await {
+        if let Some(AgentEventKind::TextDelta { text, .. }) =
+            handle.next().await.map(|event| event.kind)
+        {
             shown.push_str(&text);
         }
     }
@@ -79,7 +84,10 @@ async fn cancel_during_tool_answers_its_call() {
         .unwrap()
         .session();
     let mut handle = agent.run("do something").unwrap();
-    while !matches!(handle.next().await, Some(AgentEvent::ToolStarted { .. })) {}
+    while !matches!(
+        handle.next().await.map(|event| event.kind),
+        Some(AgentEventKind::ToolStarted { .. })
+    ) {}
     agent.cancel();
     let outcome = handle.outcome().await;
     assert_eq!(outcome.termination, Termination::Cancelled);
@@ -112,7 +120,9 @@ async fn finished_tool_keeps_its_result() {
     let mut handle = agent.run("m").unwrap();
     let mut started = 0;
     while started < 2 {
-        if let Some(AgentEvent::ToolStarted { .. }) = handle.next().await {
+        if let Some(AgentEventKind::ToolStarted { .. }) =
+            handle.next().await.map(|event| event.kind)
+        {
             started += 1;
         }
     }
@@ -142,9 +152,9 @@ async fn cancelled_run_leaks_nothing_into_next() {
     let mut second = agent.run("B").unwrap();
     let mut turns = 0;
     let outcome = loop {
-        match second.next().await {
-            Some(AgentEvent::TurnStarted { .. }) => turns += 1,
-            Some(AgentEvent::Finished { outcome, .. }) => break outcome,
+        match second.next().await.map(|event| event.kind) {
+            Some(AgentEventKind::TurnStarted { .. }) => turns += 1,
+            Some(AgentEventKind::Finished { outcome, .. }) => break outcome,
             Some(_) => {}
             None => panic!("no outcome"),
         }

@@ -2,7 +2,7 @@
 
 use super::{Nothing, busy_log, history_is_answered, slow};
 use crate::support::{HANG, Refusing, agent, eventually};
-use endstop::event::AgentEvent;
+use endstop::event::AgentEventKind;
 use endstop::testkit::{Reply, Server, Turn};
 use endstop::tool::tool_fn;
 use endstop::{Agent, Category, Lifecycle, Limits, Termination};
@@ -54,7 +54,7 @@ async fn suggested_wait_is_obeyed() {
         let mut handle = agent.run("m").unwrap();
         let mut waits = Vec::new();
         while let Some(event) = handle.next().await {
-            if let AgentEvent::AttemptFailed { retry_in_ms, .. } = event {
+            if let AgentEventKind::AttemptFailed { retry_in_ms, .. } = event.kind {
                 waits.push(retry_in_ms);
             }
         }
@@ -137,7 +137,10 @@ async fn cancel_stops_retry_of_broken_stream() {
     .unwrap();
     let agent = crate::support::over(&server, "openai-chat").build().unwrap();
     let mut handle = agent.run("m").unwrap();
-    while !matches!(handle.next().await, Some(AgentEvent::TextDelta { .. })) {}
+    while !matches!(
+        handle.next().await.map(|event| event.kind),
+        Some(AgentEventKind::TextDelta { .. })
+    ) {}
     agent.cancel();
     assert_eq!(handle.outcome().await.termination, Termination::Cancelled);
     eventually("the connection is closed", || server.open_connections() == 0).await;

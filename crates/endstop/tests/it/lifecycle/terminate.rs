@@ -2,7 +2,7 @@
 
 use super::{answers, busy_log, counting_tool, history_is_answered, slow, slow_server};
 use crate::support::{HANG, agent, eventually, marker, processes_with};
-use endstop::event::AgentEvent;
+use endstop::event::AgentEventKind;
 use endstop::testkit::{Reply, Server, Turn};
 use endstop::tool::Shell;
 use endstop::{Agent, Lifecycle, Limits, StartError, Termination};
@@ -56,7 +56,10 @@ async fn terminate_survives_panicking_observers() {
 async fn terminate_mid_stream_closes_connection() {
     let (server, agent) = slow_server();
     let mut handle = agent.run("m").unwrap();
-    while !matches!(handle.next().await, Some(AgentEvent::TextDelta { .. })) {}
+    while !matches!(
+        handle.next().await.map(|event| event.kind),
+        Some(AgentEventKind::TextDelta { .. })
+    ) {}
     agent.terminate();
     let outcome = handle.outcome().await;
     assert_eq!(outcome.termination, Termination::Terminated);
@@ -93,8 +96,8 @@ async fn terminate_in_backoff_ends_at_once() {
     let agent = agent([Turn::error(429, "slow down")]).build().unwrap();
     let mut handle = agent.run("m").unwrap();
     loop {
-        match handle.next().await {
-            Some(AgentEvent::AttemptFailed { retry_in_ms: Some(_), .. }) => break,
+        match handle.next().await.map(|event| event.kind) {
+            Some(AgentEventKind::AttemptFailed { retry_in_ms: Some(_), .. }) => break,
             Some(_) => {}
             None => panic!("no retry"),
         }
@@ -180,7 +183,7 @@ async fn no_tool_starts_after_terminate() {
     let agent = agent([Turn::call("work", &json!({}))])
         .tool(counting_tool(&count))
         .on_event(move |event| {
-            if matches!(event, AgentEvent::ToolStarted { .. })
+            if matches!(event.kind, AgentEventKind::ToolStarted { .. })
                 && let Some(agent) = &*inner.lock().unwrap()
             {
                 agent.terminate();

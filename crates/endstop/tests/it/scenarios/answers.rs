@@ -2,7 +2,7 @@
 
 use super::{STRICT, Strict, events, results};
 use crate::support::{agent, over};
-use endstop::event::AgentEvent;
+use endstop::event::AgentEventKind;
 use endstop::policy::FinalPattern;
 use endstop::testkit::{Reply, ScriptedModel, Server, Turn, sse};
 use endstop::tool::tool_fn;
@@ -248,7 +248,7 @@ async fn ended_event_is_single_and_last() {
     for (what, make) in endings {
         let (events, outcome) = events(make().run("go").unwrap()).await;
         let ended: Vec<usize> = (0..events.len())
-            .filter(|at| matches!(events[*at], AgentEvent::Finished { .. }))
+            .filter(|at| matches!(events[*at].kind, AgentEventKind::Finished { .. }))
             .collect();
         assert_eq!(ended, [events.len() - 1], "{what}");
         agrees_with_itself(&outcome);

@@ -3,7 +3,7 @@
 use super::{STRICT, Strict, events, results};
 use crate::support::{HANG, agent, eventually, over};
 use endstop::compaction::CompactionRequest;
-use endstop::event::AgentEvent;
+use endstop::event::{AgentEvent, AgentEventKind};
 use endstop::hook::{Approver, CompactionFuture, Compactor, Hook, HookFuture};
 use endstop::testkit::{Reply, ScriptedModel, Server, Turn};
 use endstop::tool::{AgentTool, ToolContext, ToolOutput, tool_fn};
@@ -93,23 +93,29 @@ fn phases() -> Vec<(&'static str, AgentBuilder, Reached)> {
     add("before the first byte", &|reached| {
         let reached = reached.clone();
         agent([Turn::text("never").after(LONG)]).on_event(move |event| {
-            if matches!(event, AgentEvent::TurnStarted { .. }) {
+            if matches!(event.kind, AgentEventKind::TurnStarted { .. }) {
                 reached.now();
             }
         })
     });
     add("thinking", &|reached| {
         let turn = Turn::text("never").reasoning("Let me see.").pace(LONG);
-        on_delta(agent([turn]), reached, |event| matches!(event, AgentEvent::ReasoningDelta { .. }))
+        on_delta(agent([turn]), reached, |event| {
+            matches!(event.kind, AgentEventKind::ReasoningDelta { .. })
+        })
     });
     add("text", &|reached| {
         let turn = Turn::text("half an answer").pace(LONG);
-        on_delta(agent([turn]), reached, |event| matches!(event, AgentEvent::TextDelta { .. }))
+        on_delta(agent([turn]), reached, |event| {
+            matches!(event.kind, AgentEventKind::TextDelta { .. })
+        })
     });
     add("tool arguments", &|reached| {
         let turn = Turn::call("wait", &json!({})).pace(LONG);
         let builder = agent([turn]).tool(wait(&Reached::default()));
-        on_delta(builder, reached, |event| matches!(event, AgentEvent::ToolCallStarted { .. }))
+        on_delta(builder, reached, |event| {
+            matches!(event.kind, AgentEventKind::ToolCallStarted { .. })
+        })
     });
     add("backoff", &|reached| {
         let reached = reached.clone();
@@ -117,7 +123,7 @@ fn phases() -> Vec<(&'static str, AgentBuilder, Reached)> {
         Agent::builder(ScriptedModel::new([busy]).repeat_last())
             .limits(Limits { max_retries: Some(1_000_000), ..Limits::default() })
             .on_event(move |event| {
-                if matches!(event, AgentEvent::AttemptFailed { .. }) {
+                if matches!(event.kind, AgentEventKind::AttemptFailed { .. }) {
                     reached.now();
                 }
             })
@@ -176,10 +182,13 @@ async fn stop_keeps_its_kind_in_phases() {
             assert_eq!(outcome.termination, wanted, "{phase}: {outcome:?}");
             assert_eq!(outcome.category(), Category::Fatal, "{phase}: nothing retries it");
             let endings =
-                events.iter().filter(|e| matches!(e, AgentEvent::Finished { .. })).count();
+                events.iter().filter(|e| matches!(e.kind, AgentEventKind::Finished { .. })).count();
             assert_eq!(endings, 1, "{phase}");
             assert!(
-                matches!(events.last(), Some(AgentEvent::Finished { .. })),
+                matches!(
+                    events.last().map(|event| &event.kind),
+                    Some(AgentEventKind::Finished { .. })
+                ),
                 "{phase}: the last event"
             );
             assert!(began.elapsed() < Duration::from_secs(5), "{phase}: {:?}", began.elapsed());
@@ -240,7 +249,7 @@ async fn call_streamed_after_cancel_not_run() {
         .build()
         .unwrap();
     let mut handle = agent.run("go").unwrap();
-    while !matches!(handle.next().await.unwrap(), AgentEvent::TextDelta { .. }) {}
+    while !matches!(handle.next().await.unwrap().kind, AgentEventKind::TextDelta { .. }) {}
     agent.cancel();
     let outcome = handle.await;
     assert_eq!((outcome.termination, outcome.tool_calls), (Termination::Cancelled, 0));
@@ -323,11 +332,14 @@ async fn outcome_is_never_overwritten() {
         .build()
         .unwrap();
     let mut handle = agent.run("go").unwrap();
-    while !matches!(handle.next().await, Some(AgentEvent::ToolStarted { .. })) {}
+    while !matches!(
+        handle.next().await.map(|event| event.kind),
+        Some(AgentEventKind::ToolStarted { .. })
+    ) {}
     agent.terminate();
     let mut endings = Vec::new();
     while let Some(event) = handle.next().await {
-        if let AgentEvent::Finished { outcome, .. } = event {
+        if let AgentEventKind::Finished { outcome, .. } = event.kind {
             endings.push(outcome.termination);
         }
     }
@@ -350,7 +362,7 @@ async fn run_ends_after_its_inner_runs() {
             {
                 let ended = ended.clone();
                 agent([Turn::text("so").after(Duration::from_millis(50))]).on_event(move |event| {
-                    if matches!(event, AgentEvent::Finished { .. }) {
+                    if matches!(event.kind, AgentEventKind::Finished { .. }) {
                         ended.now();
                     }
                 })
@@ -362,7 +374,7 @@ async fn run_ends_after_its_inner_runs() {
         .unwrap();
     let mut handle = agent.run("go").unwrap();
     while let Some(event) = handle.next().await {
-        if matches!(event, AgentEvent::Finished { .. }) {
+        if matches!(event.kind, AgentEventKind::Finished { .. }) {
             assert_eq!(inner_ended.count(), 1, "nothing is left running after the end");
         }
     }
@@ -378,7 +390,7 @@ async fn interrupted_conversation_can_continue() {
         });
         let agent = strict.agent().build().unwrap().session();
         let mut handle = agent.run("first").unwrap();
-        while !matches!(handle.next().await.unwrap(), AgentEvent::TextDelta { .. }) {}
+        while !matches!(handle.next().await.unwrap().kind, AgentEventKind::TextDelta { .. }) {}
         agent.cancel();
         let outcome = handle.await;
         assert_eq!(outcome.termination, Termination::Cancelled);

@@ -5,7 +5,8 @@ use endstop::hook::{Approver, HookFuture};
 use endstop::testkit::Turn;
 use endstop::tool::{Tool, ToolContext, ToolOutput, tool_fn};
 use endstop::{
-    Limits, Permission, Termination, ToolCall, ToolStatus, event::AgentEvent, hook::HookDecision,
+    Limits, Permission, Termination, ToolCall, ToolStatus, event::AgentEventKind,
+    hook::HookDecision,
 };
 use serde_json::json;
 use std::sync::Arc;
@@ -144,7 +145,10 @@ async fn conversation_continues_after_tool_cancel() {
             let limits = Limits { cancel_grace: Duration::from_millis(50), ..Limits::default() };
             let agent = strict.agent().tool(wait).limits(limits).build().unwrap().session();
             let mut handle = agent.run("go").unwrap();
-            while !matches!(handle.next().await, Some(AgentEvent::ToolStarted { .. })) {}
+            while !matches!(
+                handle.next().await.map(|event| event.kind),
+                Some(AgentEventKind::ToolStarted { .. })
+            ) {}
             agent.cancel();
             let outcome = handle.await;
             assert_eq!(outcome.termination, Termination::Cancelled);

@@ -3,7 +3,7 @@
 use super::{Strict, results};
 use crate::support::{agent, eventually, over};
 use endstop::budget::SharedBudget;
-use endstop::event::AgentEvent;
+use endstop::event::AgentEventKind;
 use endstop::policy::FinalPattern;
 use endstop::testkit::{Reply, ScriptedModel, Server, Turn};
 use endstop::tool::{AgentTool, ToolContext, ToolOutput, tool_fn};
@@ -338,7 +338,8 @@ async fn cancelled_stream_is_charged() {
     let mut handle = agent.run("go").unwrap();
     let mut said = 0;
     while said < 100 {
-        if let Some(AgentEvent::TextDelta { .. }) = handle.next().await {
+        if let Some(AgentEventKind::TextDelta { .. }) = handle.next().await.map(|event| event.kind)
+        {
             said += 1;
         }
     }

@@ -1,7 +1,7 @@
 //! Custom journals that panic: the run continues without a journal, and reports that.
 
 use crate::support::agent;
-use endstop::event::AgentEvent;
+use endstop::event::AgentEventKind;
 use endstop::journal::{
     Journal, JournalError, JournalErrorKind, Record, RecordedRun, RunHeader, RunJournal,
 };
@@ -66,9 +66,9 @@ async fn panicking_journal_does_not_end_run() {
         let mut handle = agent.run("go").unwrap();
         let (mut warnings, mut endings) = (Vec::new(), 0);
         while let Some(event) = handle.next().await {
-            match event {
-                AgentEvent::Warning { message, .. } => warnings.push(message),
-                AgentEvent::Finished { .. } => endings += 1,
+            match event.kind {
+                AgentEventKind::Warning { message, .. } => warnings.push(message),
+                AgentEventKind::Finished { .. } => endings += 1,
                 _ => {}
             }
         }

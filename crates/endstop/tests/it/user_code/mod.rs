@@ -13,7 +13,7 @@ mod stops;
 
 use crate::scenarios::{STRICT, Strict, events};
 use code::Code;
-use endstop::event::AgentEvent;
+use endstop::event::AgentEventKind;
 use endstop::testkit::Turn;
 use endstop::{Agent, AgentBuilder, Message, Outcome, RunHandle, Session, StartError, Termination};
 use std::sync::{Arc, Mutex};
@@ -43,10 +43,11 @@ impl Case {
     async fn ending(&self, handle: RunHandle) -> Outcome {
         let (events, outcome) = events(handle).await;
         let point = self.point;
-        let endings = events.iter().filter(|e| matches!(e, AgentEvent::Finished { .. })).count();
+        let endings =
+            events.iter().filter(|e| matches!(e.kind, AgentEventKind::Finished { .. })).count();
         assert_eq!(endings, 1, "{point}: {events:?}");
         assert!(
-            matches!(events.last(), Some(AgentEvent::Finished { .. })),
+            matches!(events.last().map(|event| &event.kind), Some(AgentEventKind::Finished { .. })),
             "{point}: the last event"
         );
         assert!(self.code.was_reached(), "{point}: it was never called: {outcome:?}");

@@ -6,7 +6,7 @@
 
 use super::code::{Code, Veto};
 use endstop::compaction::CompactionRequest;
-use endstop::event::AgentEvent;
+use endstop::event::{AgentEvent, AgentEventKind};
 use endstop::hook::{Approver, CompactionFuture, Compactor, Hook, HookFuture};
 use endstop::provider::{
     CallEvent, CallSpec, CallStream, ModelSession, Provider, Response, SessionSpec,
@@ -168,13 +168,13 @@ pub fn points() -> Vec<Point> {
 type Heard = fn(&AgentEvent) -> bool;
 
 const HEARD: [(&str, Heard); 7] = [
-    ("turn started", |event| matches!(event, AgentEvent::TurnStarted { .. })),
-    ("attempt failed", |event| matches!(event, AgentEvent::AttemptFailed { .. })),
-    ("delta", |event| matches!(event, AgentEvent::TextDelta { .. })),
-    ("turn ended", |event| matches!(event, AgentEvent::TurnFinished { .. })),
-    ("tool started", |event| matches!(event, AgentEvent::ToolStarted { .. })),
-    ("tool ended", |event| matches!(event, AgentEvent::ToolFinished { .. })),
-    ("told", |event| matches!(event, AgentEvent::MessageInjected { .. })),
+    ("turn started", |event| matches!(event.kind, AgentEventKind::TurnStarted { .. })),
+    ("attempt failed", |event| matches!(event.kind, AgentEventKind::AttemptFailed { .. })),
+    ("delta", |event| matches!(event.kind, AgentEventKind::TextDelta { .. })),
+    ("turn ended", |event| matches!(event.kind, AgentEventKind::TurnFinished { .. })),
+    ("tool started", |event| matches!(event.kind, AgentEventKind::ToolStarted { .. })),
+    ("tool ended", |event| matches!(event.kind, AgentEventKind::ToolFinished { .. })),
+    ("told", |event| matches!(event.kind, AgentEventKind::MessageInjected { .. })),
 ];
 
 fn none() -> Hooks {
@@ -266,7 +266,7 @@ impl Hook for Hears {
         Box::pin(std::future::ready(HookDecision::Proceed))
     }
     fn on_event(&self, event: &AgentEvent) {
-        if matches!(event, AgentEvent::ToolStarted { .. }) {
+        if matches!(event.kind, AgentEventKind::ToolStarted { .. }) {
             self.0.now();
         }
     }

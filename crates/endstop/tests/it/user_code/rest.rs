@@ -6,7 +6,7 @@ use super::goes_on;
 use crate::support::{agent, eventually, marker, over, processes_with};
 use endstop::budget::SharedBudget;
 use endstop::compaction::CompactionRequest;
-use endstop::event::AgentEvent;
+use endstop::event::{AgentEvent, AgentEventKind};
 use endstop::hook::{Approver, CompactionFuture, Compactor, Hook, HookFuture};
 use endstop::provider::http::{HttpOptions, HttpProvider};
 use endstop::provider::{
@@ -48,7 +48,10 @@ async fn panicking_observer_does_not_affect_others() {
     }
     let outcome = handle.await;
     assert_eq!(outcome.termination, Termination::ErrorDuringExecution);
-    assert!(matches!(events.last(), Some(AgentEvent::Finished { .. })), "{events:?}");
+    assert!(
+        matches!(events.last().map(|event| &event.kind), Some(AgentEventKind::Finished { .. })),
+        "{events:?}"
+    );
     assert_eq!(*heard.lock().unwrap(), events, "also the ending");
 }
 
@@ -57,7 +60,9 @@ async fn panic_after_end_changes_nothing() {
     let busy = Arc::<Mutex<Vec<bool>>>::default();
     let heard = Arc::clone(&busy);
     let agent = agent([Turn::text("fine"), Turn::text("fine")])
-        .on_event(|event| assert!(!matches!(event, AgentEvent::Finished { .. }), "asked to panic"))
+        .on_event(|event| {
+            assert!(!matches!(event.kind, AgentEventKind::Finished { .. }), "asked to panic")
+        })
         .on_busy(|_| panic!("asked to panic"))
         .on_busy(move |now| heard.lock().unwrap().push(now))
         .build()
@@ -160,7 +165,10 @@ async fn stream_drop_panic_changes_nothing() {
             .unwrap()
             .session();
         let mut handle = session.run("go").unwrap();
-        while !matches!(handle.next().await, Some(AgentEvent::TextDelta { .. })) {}
+        while !matches!(
+            handle.next().await.map(|event| event.kind),
+            Some(AgentEventKind::TextDelta { .. })
+        ) {}
         let wanted = if terminate {
             session.terminate();
             Termination::Terminated
@@ -201,7 +209,10 @@ async fn always_ready_stream_starves_nothing() {
     assert!(outcome.decided_by.evidence.contains("turn_timeout"), "{outcome:?}");
     let agent = restless().build().unwrap();
     let mut handle = agent.run("go").unwrap();
-    while !matches!(handle.next().await, Some(AgentEvent::HiddenDelta { .. })) {}
+    while !matches!(
+        handle.next().await.map(|event| event.kind),
+        Some(AgentEventKind::HiddenDelta { .. })
+    ) {}
     agent.cancel();
     assert_eq!(handle.await.termination, Termination::Cancelled);
 }
@@ -347,7 +358,9 @@ async fn panic_mid_stream_closes_connection() {
     let ways: [(&str, In); 2] = [
         ("leaky", |builder| builder.policy(Leaky(Hooks::default()))),
         ("observer", |builder| {
-            builder.on_event(|event| assert!(!matches!(event, AgentEvent::TextDelta { .. }), "no"))
+            builder.on_event(|event| {
+                assert!(!matches!(event.kind, AgentEventKind::TextDelta { .. }), "no")
+            })
         }),
     ];
     for api in ["openai-chat", "anthropic-messages"] {
@@ -398,7 +411,7 @@ async fn panicking_tool_kills_other_processes() {
     let mut own = agent.run("go").unwrap().own_events();
     let mut ended = 0;
     while let Some(event) = own.next().await {
-        ended += usize::from(matches!(event, AgentEvent::ToolFinished { .. }));
+        ended += usize::from(matches!(event.kind, AgentEventKind::ToolFinished { .. }));
     }
     let outcome = own.into_handle().await;
     assert_eq!(outcome.termination, Termination::ErrorDuringExecution, "{outcome:?}");

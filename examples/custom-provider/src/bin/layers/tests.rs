@@ -9,7 +9,7 @@ use endstop::provider::{
 };
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::{
-    Agent, AgentEvent, Limits, ModelParams, NanoUsd, Outcome, Price, Termination, Usage,
+    Agent, AgentEventKind, Limits, ModelParams, NanoUsd, Outcome, Price, Termination, Usage,
     provider::TurnDelta,
 };
 use std::sync::{Arc, Mutex};
@@ -59,7 +59,7 @@ fn logged() -> (Log<impl Fn(Duration, Ended) + Clone + Send + Sync>, Lines) {
 async fn cancelled(agent: &Agent) -> Outcome {
     let mut run = agent.run("Hello.").unwrap();
     while let Some(event) = run.next().await {
-        if let AgentEvent::TextDelta { .. } = event {
+        if let AgentEventKind::TextDelta { .. } = event.kind {
             run.cancel();
         }
     }
@@ -92,7 +92,7 @@ async fn cached_answer_is_not_charged() {
     let mut run = agent.run("France?").unwrap();
     let mut shown = String::new();
     while let Some(event) = run.next().await {
-        if let AgentEvent::TextDelta { text, .. } = event {
+        if let AgentEventKind::TextDelta { text, .. } = event.kind {
             shown += &text;
         }
     }

@@ -5,7 +5,7 @@ use super::{Story, Whole};
 use endstop::core::{EventKind, Replay};
 use endstop::journal::{RecordedRun, SqliteJournal, brief};
 use endstop::park::ParkDecision;
-use endstop::{AgentEvent, Outcome};
+use endstop::{AgentEventKind, Outcome};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -117,7 +117,9 @@ fn same_events(seed: u64, whole: &Whole, run: &RecordedRun) {
         .events_again()
         .unwrap()
         .iter()
-        .filter(|event| event.path().is_empty() && !matches!(event, AgentEvent::Decided { .. }))
+        .filter(|event| {
+            event.path().is_empty() && !matches!(event.kind, AgentEventKind::Decided { .. })
+        })
         .map(|event| serde_json::to_value(event).unwrap())
         .collect();
     let kinds = |events: &[Value]| -> Vec<String> {

@@ -17,7 +17,7 @@ use endstop::agent::cancel_parked;
 use endstop::journal::{DecideError, SqliteJournal};
 use endstop::park::{Answer, AnswerRefused, ParkRequest, ParkedRun, RequestKind, RunStatus};
 use endstop::{
-    Agent, AgentEvent, Branch, LimitChanges, Outcome, Resume, RunHandle, StartError, Steering,
+    Agent, AgentEventKind, Branch, LimitChanges, Outcome, Resume, RunHandle, StartError, Steering,
 };
 use serde_json::{Map, Value};
 use setting::{Setting, change};
@@ -291,11 +291,11 @@ enum Decided {
 async fn read(handle: &mut RunHandle) -> Vec<Value> {
     let mut events = Vec::new();
     while let Some(event) = handle.next().await {
-        if let AgentEvent::Warning { message, .. } = &event {
+        if let AgentEventKind::Warning { message, .. } = &event.kind {
             panic!("the run warns: {message}");
         }
-        let decided = matches!(event, AgentEvent::Decided { .. });
-        if event.path().is_empty() && !event.is_delta() && !decided {
+        let decided = matches!(event.kind, AgentEventKind::Decided { .. });
+        if event.path().is_empty() && !event.kind.is_delta() && !decided {
             events.push(serde_json::to_value(&event).unwrap());
         }
     }
