@@ -3,7 +3,7 @@
 
 use endstop::Agent;
 use endstop::Limits;
-use endstop::provider::http::{HttpOptions, HttpProvider};
+use endstop::provider::http::HttpProvider;
 use endstop::tool::{Tool, ToolContext, ToolFuture, ToolOutput};
 use serde_json::{Map, Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -41,12 +41,8 @@ pub(crate) async fn ask(path: &str) -> Result<Value, Failure> {
 
 /// Returns a provider of this model, with its own connections.
 pub(crate) fn provider(model: &str) -> Result<HttpProvider, Failure> {
-    let options = HttpOptions {
-        model: format!("openai/{model}"),
-        base_url: Some(base()),
-        ..HttpOptions::default()
-    };
-    Ok(HttpProvider::new(&options, &|name| (name == "OPENAI_API_KEY").then(|| "x".to_owned()))?)
+    let options = HttpProvider::builder(format!("openai/{model}")).base_url(base());
+    Ok(options.env(|name| (name == "OPENAI_API_KEY").then(|| "x".to_owned())).build()?)
 }
 
 /// Returns a loop over a provider, with the tool `echo`.

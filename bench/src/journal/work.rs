@@ -2,13 +2,14 @@
 
 use crate::measure::{Watch, median};
 use endstop::journal::{
-    Journal, JournalError, JournalErrorKind, Record, RecordedRun, RunHeader, RunJournal,
+    BatchRunJournal, Journal, JournalError, JournalErrorKind, Record, RecordedRun, RunHeader, RunJournal,
     SqliteJournal,
 };
-use endstop::provider::http::{HttpOptions, HttpProvider};
+use endstop::provider::http::HttpProvider;
 use endstop::testkit::{Reply, Request, Server, Turn};
 use endstop::tool::{ToolOutput, tool_fn};
-use endstop::{Agent, Limits, NanoUsd, Outcome, Price, Termination};
+use endstop::wire::redact::KnownKeys;
+use endstop::{Agent, Limits, Message, NanoUsd, Outcome, Price, Termination};
 use serde_json::{Map, Value, json};
 use std::error::Error;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -83,23 +84,33 @@ impl Journal for Nothing {
         Err(JournalError { journal: "nothing".into(), problem, kind: JournalErrorKind::NotFound })
     }
 
-    fn go_on(&self, id: &str) -> Result<Box<dyn RunJournal>, JournalError> {
+    fn resume(&self, id: &str) -> Result<Box<dyn RunJournal>, JournalError> {
         self.load(id).map(|_| Box::new(Nothing) as Box<dyn RunJournal>)
     }
 }
 
 impl RunJournal for Nothing {
-    // The default would move each append to another thread, whose cost is not that of the records.
-    fn try_append(&mut self, _: &[Record]) -> Option<Result<(), JournalError>> {
-        Some(Ok(()))
-    }
-
     fn append(&mut self, _: &[Record]) -> Result<(), JournalError> {
         Ok(())
     }
 
     fn ended(&mut self, _: &Outcome, _: &str) -> Result<(), JournalError> {
         Ok(())
+    }
+
+    fn batch(&mut self) -> Option<&mut dyn BatchRunJournal> {
+        Some(self)
+    }
+}
+
+impl BatchRunJournal for Nothing {
+    // Without it each append would move to another thread, whose cost is not that of the records.
+    fn try_append(&mut self, _: &[Record]) -> Option<Result<(), JournalError>> {
+        Some(Ok(()))
+    }
+
+    fn messages(&mut self, _: &[Message], _: &KnownKeys) -> bool {
+        false
     }
 }
 
@@ -148,20 +159,15 @@ impl Bench {
     /// creates tables.
     fn start(steps: usize) -> Done<Bench> {
         let model = Model::start()?;
-        let options = HttpOptions {
-            model: "script".to_owned(),
-            base_url: Some(model.url.clone()),
-            price: Some(Price {
+        let options = HttpProvider::builder("script").base_url(model.url.clone()).price(Price {
                 input: NanoUsd::from_usd(3.0),
                 output: NanoUsd::from_usd(15.0),
                 ..Price::default()
-            }),
-            ..HttpOptions::default()
-        };
-        let provider = HttpProvider::new(&options, &|name| {
+            });
+        let provider = options.env(|name| {
             // With a key, because a journal searches everything that it writes for the key.
             (name == "OPENAI_API_KEY").then(|| "sk-proj-4fQ9xTz71LmN0pWv8aBcD".to_owned())
-        })?;
+        }).build()?;
         let name = format!("bench-journal-{}", std::process::id());
         let folder = Folder(std::env::temp_dir().join(name));
         let bench = Bench {

@@ -5,7 +5,7 @@ use crate::client::{Delays, delay_of};
 use crate::process::{memory_mb, processor_s};
 use endstop::event::AgentEventKind;
 use endstop::journal::SqliteJournal;
-use endstop::provider::http::{HttpOptions, HttpProvider};
+use endstop::provider::http::HttpProvider;
 use endstop::tool::ReadFile;
 use endstop::{Agent, Limits, RunInput, Termination};
 use serde_json::json;
@@ -46,12 +46,8 @@ async fn measured(
     task: &str,
     journal: Option<SqliteJournal>,
 ) -> Result<String> {
-    let options = HttpOptions {
-        model: "script".to_owned(),
-        base_url: Some(format!("http://127.0.0.1:{port}/v1")),
-        ..HttpOptions::default()
-    };
-    let provider = Arc::new(HttpProvider::new(&options, &|_| None)?);
+    let options = HttpProvider::builder("script").base_url(format!("http://127.0.0.1:{port}/v1"));
+    let provider = Arc::new(options.env(|_| None).build()?);
     let left = Arc::new(AtomicUsize::new(runs));
     let (began, own) = (Instant::now(), std::process::id());
     let cpu = processor_s(own)?;

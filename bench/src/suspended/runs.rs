@@ -6,7 +6,7 @@
 
 use crate::server::{Silent, raise_descriptors};
 use endstop::event::AgentEventKind;
-use endstop::provider::http::{HttpOptions, HttpProvider};
+use endstop::provider::http::HttpProvider;
 use endstop::tool::ReadFile;
 use endstop::{Agent, RunHandle, Termination};
 use std::error::Error;
@@ -59,12 +59,8 @@ pub(crate) fn measured(count: usize) -> Result<String> {
     let mut server = Silent::start()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let options = HttpOptions {
-            model: "script".to_owned(),
-            base_url: Some(server.base_url.clone()),
-            ..HttpOptions::default()
-        };
-        let provider = HttpProvider::new(&options, &|_| None)?;
+        let options = HttpProvider::builder("script").base_url(server.base_url.clone());
+        let provider = options.env(|_| None).build()?;
         // A first run allocates everything that later runs share.
         let (agent, mut handle) = begun(&provider)?;
         until_silent(&mut handle).await?;

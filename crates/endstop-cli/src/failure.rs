@@ -10,15 +10,42 @@ pub(crate) struct Failure {
     pub(crate) status: u8,
 }
 
+/// What the library's messages tell a programmer to use, and what a user of the command has instead.
+const IN_FLAGS: [(&str, &str); 11] = [
+    ("`AgentBuilder::verifier`", "`--verify`"),
+    ("with `AgentBuilder::price`", "with `--price in=…,out=…`"),
+    // No flag sets the price of a fallback.
+    (
+        ", choose one with a known price, or set it with `HttpProviderBuilder::price`",
+        ", or choose one with a known price",
+    ),
+    ("`HttpProviderBuilder::allow_http`", "--allow-http"),
+    ("`McpServer::allow_http`", "--allow-http"),
+    ("invalid base URL", "invalid --base-url"),
+    ("; set no format, or ", "; omit --api, or set it to "),
+    ("; set the format", "; set it with --api"),
+    ("`SqliteJournal::runs` lists", "`endstop runs` lists"),
+    ("`SqliteJournal::load` reads the rest", "`endstop explain` shows the rest"),
+    ("a file that a `Recorder` wrote", "a file that `endstop run --record` wrote"),
+];
+
+/// Replaces the library's methods in a message by the flags that set the same.
+fn in_flags(message: String) -> String {
+    IN_FLAGS.iter().fold(message, |message, (method, flag)| match message.contains(method) {
+        true => message.replace(method, flag),
+        false => message,
+    })
+}
+
 impl Failure {
     /// Creates an error for wrong usage or bad input.
     pub(crate) fn usage(message: impl Into<String>) -> Failure {
-        Failure { message: message.into(), status: 2 }
+        Failure { message: in_flags(message.into()), status: 2 }
     }
 
     /// Creates an error for an internal fault.
     pub(crate) fn fault(message: impl Into<String>) -> Failure {
-        Failure { message: message.into(), status: 70 }
+        Failure { message: in_flags(message.into()), status: 70 }
     }
 }
 
@@ -33,3 +60,29 @@ pub(crate) enum Status {
 
 /// The exit status, or the error that replaces it.
 pub(crate) type Result<T = u8, E = Failure> = std::result::Result<T, E>;
+
+#[cfg(test)]
+mod tests {
+    use super::Failure;
+    use endstop::BuildError;
+    use endstop::wire::WireFormat;
+    use endstop::wire::endpoint::ResolveError;
+
+    #[test]
+    fn messages_of_the_library_name_flags() {
+        let ceiling = "max_budget_usd";
+        let no_price = BuildError::NoPrice { ceiling, model: "m".to_owned() };
+        let no_fallback = BuildError::NoFallbackPrice { ceiling, model: "m".to_owned() };
+        let (api, own) = (WireFormat::Gemini, WireFormat::Anthropic);
+        let other = ResolveError::OtherApi { model: "m".to_owned(), api, own };
+        for (error, says) in [
+            (BuildError::NoVerifier.to_string(), "set `--verify`"),
+            (no_price.to_string(), "with `--price in=…,out=…`"),
+            (no_fallback.to_string(), "remove that fallback, or choose one with a known price"),
+            (other.to_string(), "omit --api, or set it to anthropic-messages"),
+        ] {
+            let message = Failure::usage(error).message;
+            assert!(message.contains(says) && !message.contains("::"), "{message}");
+        }
+    }
+}

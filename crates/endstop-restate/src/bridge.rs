@@ -136,7 +136,7 @@ impl Journal for EngineJournal {
         }
     }
 
-    fn go_on(&self, _: &str) -> Result<Box<dyn RunJournal>, JournalError> {
+    fn resume(&self, _: &str) -> Result<Box<dyn RunJournal>, JournalError> {
         // The engine runs one attempt of a workflow at a time, so no other process drives the run.
         Ok(Box::new(Log(self.clone())))
     }

@@ -75,6 +75,8 @@ impl AvailableData {
             RunData::Reward => !self.reward,
             // No format records a confidence for each step.
             RunData::Confidence => true,
+            // Data that no format of this version can have.
+            _ => true,
         })
     }
 

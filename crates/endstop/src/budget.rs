@@ -280,6 +280,39 @@ impl SharedBudget {
         self.books().committed().usd
     }
 
+    /// Returns this budget's own ceiling on money; `None`: it has none.
+    pub fn ceiling(&self) -> Option<NanoUsd> {
+        Some(self.books().ceiling.usd).filter(|usd| *usd != NO_CEILING.usd)
+    }
+
+    /// Returns this budget's own ceiling on tokens; `None`: it has none.
+    pub fn ceiling_tokens(&self) -> Option<u64> {
+        Some(self.books().ceiling.tokens).filter(|tokens| *tokens != NO_CEILING.tokens)
+    }
+
+    /// Returns the money that is neither spent nor reserved, here and in the budgets above; `None`: no
+    /// ceiling bounds it. Ceilings that other processes share are not asked, so a reservation may be
+    /// refused although something is left.
+    pub fn left(&self) -> Option<NanoUsd> {
+        let left = |books: &Arc<Mutex<Books>>| {
+            let books = lock(books);
+            let usd = Some(books.ceiling.usd).filter(|usd| *usd != NO_CEILING.usd)?;
+            Some(usd.saturating_sub(books.committed().usd))
+        };
+        self.bounds.iter().filter_map(left).min()
+    }
+
+    /// Returns the tokens that are neither used nor reserved, like [`left`](Self::left).
+    pub fn left_tokens(&self) -> Option<u64> {
+        let left = |books: &Arc<Mutex<Books>>| {
+            let books = lock(books);
+            let tokens =
+                Some(books.ceiling.tokens).filter(|tokens| *tokens != NO_CEILING.tokens)?;
+            Some(tokens.saturating_sub(books.committed().tokens))
+        };
+        self.bounds.iter().filter_map(left).min()
+    }
+
     /// Returns the tokens used, counted like [`spent`](Self::spent).
     pub fn spent_tokens(&self) -> u64 {
         self.books().spent.tokens
@@ -343,6 +376,20 @@ mod tests {
 
     fn left(budget: &SharedBudget, ceiling: NanoUsd) -> NanoUsd {
         ceiling.saturating_sub(budget.committed())
+    }
+
+    #[test]
+    fn left_is_that_of_the_tightest_ceiling() {
+        let whole = SharedBudget::new(usd(100));
+        let part = whole.part(usd(80));
+        assert_eq!((whole.ceiling(), part.ceiling()), (Some(usd(100)), Some(usd(80))));
+        assert_eq!((part.ceiling_tokens(), part.left_tokens()), (None, None));
+        assert_eq!(whole.part(usd(50)).reserve(usd(50), usd(1)), usd(50));
+        assert_eq!(part.left(), Some(usd(50)));
+        part.settle(NanoUsd::ZERO, usd(10));
+        assert_eq!((part.left(), whole.left()), (Some(usd(40)), Some(usd(40))));
+        let tokens = SharedBudget::tokens(9);
+        assert_eq!((tokens.left_tokens(), tokens.left()), (Some(9), None));
     }
 
     #[test]

@@ -128,6 +128,8 @@ mod documents {
     struct ChoosingAPolicy;
     #[doc = include_str!("../../../docs/src/compaction.md")]
     struct Compaction;
+    #[doc = include_str!("../../../docs/src/limits.md")]
+    struct Limits;
     #[doc = include_str!("../../../docs/src/extending.md")]
     struct Extending;
     #[cfg(feature = "journal")]

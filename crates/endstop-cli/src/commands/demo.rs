@@ -14,7 +14,7 @@ use crate::run::start::Begin;
 use crate::run::steer::Steer;
 use endstop::agent::{Agent, AgentBuilder};
 use endstop::journal::SqliteJournal;
-use endstop::provider::http::{HttpOptions, HttpProvider};
+use endstop::provider::http::HttpProvider;
 use endstop::testkit::{Reply, Request, Server, Turn};
 use endstop::{Limits, NanoUsd, Price};
 use serde_json::{Value, json};
@@ -140,19 +140,14 @@ pub(super) fn builder(
     limits: &Limits,
     journal: Option<&SqliteJournal>,
 ) -> Result<AgentBuilder> {
-    let options = HttpOptions {
-        model: "script".to_owned(),
-        base_url: Some(server.base_url()),
-        price: Some(Price {
-            input: NanoUsd::from_usd(3.0),
-            output: NanoUsd::from_usd(15.0),
-            ..Price::default()
-        }),
-        ..HttpOptions::default()
-    };
+    let options = HttpProvider::builder("script").base_url(server.base_url()).price(Price {
+        input: NanoUsd::from_usd(3.0),
+        output: NanoUsd::from_usd(15.0),
+        ..Price::default()
+    });
     // Reads no environment variables, because a demo needs no key and must not send one.
-    let provider = HttpProvider::new(&options, &|_| None)
-        .map_err(|error| Failure::fault(error.to_string()))?;
+    let provider =
+        options.env(|_| None).build().map_err(|error| Failure::fault(error.to_string()))?;
     let mut builder = Agent::builder(provider)
         .system("You are a careful engineer. Work in the current folder.")
         .limits(limits.clone())

@@ -8,7 +8,8 @@ use crate::render::date::now_ms;
 use crate::render::parked::{decision_words, request_lines, resume_command};
 use crate::visible::visible;
 use endstop::agent::cancel_parked;
-use endstop::park::Answer;
+use endstop::journal::DecideError;
+use endstop::park::{Answer, AnswerRefused, RequestKind};
 use serde_json::json;
 use std::path::Path;
 
@@ -48,7 +49,9 @@ pub(crate) fn answer(args: &AnswerArgs, as_json: bool) -> Result {
         answer = answer.digest(digest);
     }
     let parked = journal.answer(&run, &answer);
-    let parked = parked.map_err(|refused| Failure::usage(visible(&refused.to_string())))?;
+    let parked = parked.map_err(|refused| {
+        Failure::usage(format!("{}{}", visible(&refused.to_string()), next_step(&refused, &run)))
+    })?;
     let decision = parked.decision.as_ref();
     if as_json {
         let name = decision.map(endstop::park::ParkDecision::name);
@@ -62,6 +65,25 @@ pub(crate) fn answer(args: &AnswerArgs, as_json: bool) -> Result {
     let resume = resume_command(&journal, &run, args.journal.as_deref());
     output::line(&format!("{run}: {words}; to continue: {resume}"));
     Ok(0)
+}
+
+/// Returns the command that helps after a refused decision, with the separator before it.
+fn next_step(refused: &DecideError, run: &str) -> String {
+    let DecideError::Refused(refused) = refused else { return String::new() };
+    match refused {
+        AnswerRefused::NotParked { .. } => format!(
+            "; `endstop pending` lists the requests, and `endstop run --resume {run}` resumes a run"
+        ),
+        AnswerRefused::AlreadyDecided { .. } | AnswerRefused::Expired { .. } => {
+            format!(": `endstop run --resume {run}`")
+        }
+        AnswerRefused::Digest { .. } => "; `endstop pending` shows it".to_owned(),
+        AnswerRefused::Kind { kind: RequestKind::Approval, .. } => {
+            ": --approve, --deny WHY".to_owned()
+        }
+        AnswerRefused::Kind { .. } => ": --text ANSWER, --deny WHY".to_owned(),
+        _ => String::new(),
+    }
 }
 
 /// Cancels the parked run with this id, or with the only id that begins so; `None` if there is none.

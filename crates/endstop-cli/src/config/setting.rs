@@ -9,7 +9,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use endstop::agent::AgentBuilder;
 use endstop::journal::RecordedRun;
-use endstop::provider::http::HttpOptions;
+use endstop::provider::http::HttpProviderBuilder;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -172,7 +172,7 @@ pub(crate) enum Consent {
 pub(crate) enum Apply {
     Agent(fn(AgentBuilder, &Settings) -> AgentBuilder),
     /// The provider of the model.
-    Server(fn(&mut HttpOptions, &Settings)),
+    Server(fn(HttpProviderBuilder, &Settings) -> HttpProviderBuilder),
     /// The command, because it takes what only the command has: servers, the journal, a terminal.
     Command,
 }

@@ -115,10 +115,8 @@ settings! {
         flag: Some(Flag { short: Some('m'), ..brief("model", "MODEL", Heading::Model) }),
         commands: RUN | BRANCH | ACP | AGENT,
         trust: Trust::Nothing, stored: Stored::Always(Consent::Never), show: as_json,
-        // Without a name, a server's own default.
-        apply: Apply::Server(|options, settings| {
-            options.model = settings.model.clone().unwrap_or_else(|| "default".to_owned());
-        }),
+        // The builder of the provider begins with it.
+        apply: Apply::Command,
     }
     /// A model, as PROVIDER/MODEL, that the run calls after the one before has failed: after all retries on a
     /// rate limit, an overloaded server or a server error, or if the model is not found. May be repeated; `off`
@@ -133,7 +131,10 @@ settings! {
     api: One<Text>, {
         key: Some("api"), flag: Some(flag("api", "API", Heading::Model)), commands: RUN | BRANCH | ACP | AGENT,
         trust: Trust::Nothing, stored: Stored::Always(Consent::Never), show: as_json,
-        apply: Apply::Server(|options, settings| options.api.clone_from(&settings.api)),
+        apply: Apply::Server(|builder, settings| match &settings.api {
+            Some(value) => builder.api(value),
+            None => builder,
+        }),
     }
     /// The address of an OpenAI-compatible server or, with --api, of a server that speaks that format. It
     /// receives the key of the model's provider, or else the key of the format (for example OPENAI_API_KEY).
@@ -142,7 +143,10 @@ settings! {
         flag: Some(flag("base-url", "BASE_URL", Heading::Model)),
         commands: RUN | BRANCH | ACP | AGENT,
         trust: Trust::Nothing, stored: Stored::Always(Consent::IfSet), show: without_credential,
-        apply: Apply::Server(|options, settings| options.base_url.clone_from(&settings.base_url)),
+        apply: Apply::Server(|builder, settings| match &settings.base_url {
+            Some(value) => builder.base_url(value),
+            None => builder,
+        }),
     }
     /// Send keys and headers over http:// to another machine, even though the connection is not encrypted.
     allow_http: Switch, {
@@ -150,7 +154,7 @@ settings! {
         flag: Some(flag("allow-http", "", Heading::Model)),
         commands: RUN | BRANCH | ACP | AGENT,
         trust: Trust::Only(false), stored: Stored::Always(Consent::AsFile), show: as_json,
-        apply: Apply::Server(|options, settings| options.allow_http = settings.allow_http),
+        apply: Apply::Server(|builder, settings| builder.allow_http(settings.allow_http)),
     }
     /// The connection to the model's server.
     http: HttpTable, {
@@ -296,7 +300,10 @@ settings! {
         commands: RUN | BRANCH | ACP | AGENT,
         // A larger window postpones compaction; a smaller one changes the model that a local server loads.
         trust: Trust::Nothing, stored: Stored::Always(Consent::Never), show: as_json,
-        apply: Apply::Server(|options, settings| options.context_window = settings.context_window),
+        apply: Apply::Server(|builder, settings| match settings.context_window {
+            Some(value) => builder.context_window(value),
+            None => builder,
+        }),
     }
     /// Request whole responses instead of streams.
     no_stream: NoStream, {
@@ -329,7 +336,10 @@ settings! {
         commands: RUN | BRANCH | ACP | GUARD | AGENT,
         // The price determines when a budget is spent.
         trust: Trust::Nothing, stored: Stored::Always(Consent::IfOther), show: as_json,
-        apply: Apply::Server(|options, settings| options.price = settings.price),
+        apply: Apply::Server(|builder, settings| match settings.price {
+            Some(value) => builder.price(value),
+            None => builder,
+        }),
     }
     /// The project of the run: its ceilings per day apply ([spend.projects.NAME] in a settings file), and
     /// `endstop spend` lists it.

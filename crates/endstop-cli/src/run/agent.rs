@@ -17,7 +17,7 @@ use endstop::budget::SharedBudget;
 use endstop::journal::SqliteJournal;
 use endstop::mcp::McpServer;
 use endstop::provider::Provider as _;
-use endstop::provider::http::{HttpOptions, HttpProvider};
+use endstop::provider::http::HttpProvider;
 use endstop::wire::redact::KnownKeys;
 use std::cell::Cell;
 use std::io::{self, IsTerminal};
@@ -150,14 +150,16 @@ fn check(settings: &Settings, asked_on: AskedOn, stored: bool, records: bool) ->
 
 /// Creates the provider that contacts the model's server.
 pub(super) fn http_provider(settings: &Settings) -> Result<HttpProvider> {
-    let mut options = HttpOptions::default();
+    // Without a name, a server's own default.
+    let model = settings.model.clone().unwrap_or_else(|| "default".to_owned());
+    let mut builder = HttpProvider::builder(model);
     for row in &ROWS {
         if let Apply::Server(apply) = row.apply {
-            apply(&mut options, settings);
+            builder = apply(builder, settings);
         }
     }
     let origins = &settings.origins;
-    let builder = settings.http.applied(options.into(), origins)?;
+    let builder = settings.http.applied(builder, origins)?;
     builder.build().map_err(|error| http::refused(&error, origins))
 }
 

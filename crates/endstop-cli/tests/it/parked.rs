@@ -123,7 +123,10 @@ fn wrong_answers_are_refused() {
     refused(&["--approve", "--deny", "no"], "cannot be used with");
     refused(&[], "required");
     refused(&["--text", "yes"], "expected an approval or a denial: --approve, --deny WHY");
-    refused(&["--approve", "--digest", "0123456789"], "look at the request again; `endstop pending`");
+    refused(
+        &["--approve", "--digest", "0123456789"],
+        "look at the request again; `endstop pending`",
+    );
     // Without a decision it parks again.
     resume(&cli, &[]).exits(75);
     answer(&cli, &["--approve"]).exits(0);

@@ -399,6 +399,7 @@ impl ToolReport {
 /// An answer of a hook or a person.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum HookDecision {
     /// Continue.
     Proceed,

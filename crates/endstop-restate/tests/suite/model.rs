@@ -1,20 +1,15 @@
 //! The scripted model server of a scenario, which refuses requests that a provider would refuse.
 
 use crate::run::{Counter, On};
-use endstop::provider::http::{HttpOptions, HttpProvider};
+use endstop::provider::http::HttpProvider;
 use endstop::testkit::{Reply, Request, Server, Turn, sse, strict};
 use endstop::{Agent, AgentBuilder, NanoUsd, Price};
 use std::sync::{Arc, Mutex};
 
 /// An agent with the server at an address.
 pub fn over(base_url: &str, api: &str) -> AgentBuilder {
-    let options = HttpOptions {
-        model: "script".to_owned(),
-        api: Some(api.to_owned()),
-        base_url: Some(base_url.to_owned()),
-        ..HttpOptions::default()
-    };
-    Agent::builder(HttpProvider::new(&options, &|_| None).unwrap())
+    let options = HttpProvider::builder("script").api(api).base_url(base_url);
+    Agent::builder(options.env(|_| None).build().unwrap())
 }
 
 /// A dollar for a million prompt tokens, ten for a million generated ones.

@@ -219,7 +219,7 @@ pub const PROVIDERS: &[ProviderInfo] = &[
         base_url_port: Some(11434),
         key_vars: bearer!("OLLAMA_API_KEY"),
         key_required: false,
-        notes: "Local, without a key; https://ollama.com requires one. --context-window sets the \
+        notes: "Local, without a key; https://ollama.com requires one. A context window sets the \
                 size of the model's context.",
         ..PLAIN
     },

@@ -10,10 +10,11 @@
 use crate::provider::ParamError;
 use crate::schema::SchemaError;
 use crate::tool::ToolSetError;
+use std::fmt;
 
 /// The reason why an agent could not be built: settings that are invalid or contradict each other.
 /// The message says how to fix it.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
     /// A tool has an invalid name, or two tools have the same one.
@@ -50,9 +51,7 @@ pub enum BuildError {
         tool: String,
     },
     /// The limit `verify_rounds` is set, but there is no verifier.
-    #[error(
-        "`verify_rounds` needs a verifier: set `AgentBuilder::verifier`"
-    )]
+    #[error("`verify_rounds` needs a verifier: set `AgentBuilder::verifier`")]
     NoVerifier,
     /// The output schema is invalid.
     #[error(transparent)]
@@ -91,4 +90,11 @@ pub enum BuildError {
     /// The provider does not take a parameter, or parameters contradict each other.
     #[error(transparent)]
     Params(#[from] ParamError),
+}
+
+/// The message, because that is what `fn main() -> Result<(), Box<dyn Error>>` prints.
+impl fmt::Debug for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }

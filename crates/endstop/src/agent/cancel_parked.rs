@@ -20,7 +20,7 @@ use endstop_wire::redact::KnownKeys;
 /// so it has to be resumed and cancelled with that code; the journal cannot be read or written.
 pub fn cancel_parked(journal: &dyn Journal, run: &str) -> Result<Outcome, DecideError> {
     // Dropping the log on an error releases the run again.
-    let log = journal.go_on(run)?;
+    let log = journal.resume(run)?;
     let recorded = journal.load(run)?;
     let not_parked = || AnswerRefused::NotParked { run: run.to_owned() };
     if ParkHistory::of(&recorded.events).open().is_none() {

@@ -39,7 +39,7 @@ pub fn end_interrupted(
     id: &str,
     why: &str,
 ) -> Result<Outcome, JournalError> {
-    let log = journal.go_on(id)?;
+    let log = journal.resume(id)?;
     // Loaded after the journal was taken over, because the other process may have written more.
     let recorded = journal.load(id)?;
     let spec = || spec_of(&recorded, id);

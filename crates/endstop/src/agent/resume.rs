@@ -236,9 +236,9 @@ fn take_over(
     if recorded.outcome.is_some() {
         return Ok((recorded, None));
     }
-    // `go_on` takes ownership. Load again, because the other process may have written more before
+    // `resume` takes ownership. Load again, because the other process may have written more before
     // that.
-    let log = journal.go_on(run)?;
+    let log = journal.resume(run)?;
     Ok((journal.load(run)?, Some(log)))
 }
 

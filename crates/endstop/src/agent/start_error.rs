@@ -11,10 +11,11 @@ use crate::provider::{ParamError, UnsupportedMedia};
 use endstop_core::history::HistoryProblem;
 use endstop_core::replay::CannotResume;
 use endstop_core::{MediaError, MessageId};
+use std::fmt;
 
 /// The reason why a run could not be started, or a session not be changed. How a started run ended
 /// is an [`Outcome`](endstop_core::Outcome), never an error.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
     /// The agent or the session was terminated and cannot run again.
@@ -121,6 +122,13 @@ pub enum StartError {
         #[source]
         why: CannotResume,
     },
+}
+
+/// The message, because that is what `fn main() -> Result<(), Box<dyn Error>>` prints.
+impl fmt::Debug for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 fn secrets(cuts: u64) -> &'static str {

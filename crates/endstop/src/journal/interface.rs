@@ -31,7 +31,7 @@ pub trait Journal: Send + Sync {
     ///
     /// # Errors
     /// There is no run with this id, it has ended, or another process drives it.
-    fn go_on(&self, id: &str) -> Result<Box<dyn RunJournal>, JournalError>;
+    fn resume(&self, id: &str) -> Result<Box<dyn RunJournal>, JournalError>;
 
     /// Returns the secrets that the journal itself removes from its records. A loop does not split
     /// them over two records, because they would not be recognised in parts.
@@ -39,16 +39,22 @@ pub trait Journal: Send + Sync {
         KnownKeys::default()
     }
 
-    /// Stores what several runs have to write, in one transaction: either all of it, or nothing.
-    /// Returns `false` if nothing was stored; the caller then writes each run separately, which also
-    /// shows the run that failed and the reason. The default implementation stores nothing.
-    fn write_together(&self, writes: &mut [RunWrite<'_>]) -> bool {
-        let _ = writes;
-        false
+    /// Returns the journal as one that writes several runs together (default: it does not).
+    fn batch(&self) -> Option<&dyn BatchJournal> {
+        None
     }
 }
 
-/// The unwritten part of one run, for [`Journal::write_together`].
+/// A journal that writes several runs together, which costs less than one after the other. What
+/// [`Journal::batch`] returns.
+pub trait BatchJournal: Journal {
+    /// Stores what several runs have to write, in one transaction: either all of it, or nothing.
+    /// Returns `false` if nothing was stored; the caller then writes each run separately, which also
+    /// shows the run that failed and the reason.
+    fn write_together(&self, writes: &mut [RunWrite<'_>]) -> bool;
+}
+
+/// The unwritten part of one run, for [`BatchJournal::write_together`].
 #[non_exhaustive]
 pub struct RunWrite<'w> {
     /// The header of a run that begins with this write, as for [`Journal::begin`].
@@ -61,7 +67,7 @@ pub struct RunWrite<'w> {
     pub end: Option<RunEnd<'w>>,
 }
 
-/// The end of a run, for [`Journal::write_together`].
+/// The end of a run, for [`BatchJournal::write_together`].
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct RunEnd<'w> {
@@ -69,29 +75,20 @@ pub struct RunEnd<'w> {
     pub outcome: &'w Outcome,
     /// The same as JSON, as for [`RunJournal::ended`].
     pub text: &'w str,
-    /// The messages that the run ended with, as for [`RunJournal::messages`].
+    /// The messages that the run ended with, as for [`BatchRunJournal::messages`].
     pub messages: &'w [Message],
     /// The secrets that the stored messages must not contain.
     pub keys: &'w KnownKeys,
 }
 
-/// The record of one run. A journal that implements [`Journal::write_together`] recognises its own
-/// by its type.
-pub trait RunJournal: Any + Send {
+/// The record of one run.
+pub trait RunJournal: Send {
     /// Appends these records, all or none of them. They are stored when this returns: the process
     /// may be killed afterwards without losing them.
     ///
     /// # Errors
     /// None of them is stored. The caller may pass them again together with the next ones.
     fn append(&mut self, records: &[Record]) -> Result<(), JournalError>;
-
-    /// Appends the records only if that needs no waiting: neither for a disk, nor for another
-    /// process, nor for another run. Returns `None` if nothing was written; the caller then calls
-    /// [`append`](Self::append) on a thread that may block. The default implementation never tries.
-    fn try_append(&mut self, records: &[Record]) -> Option<Result<(), JournalError>> {
-        let _ = records;
-        None
-    }
 
     /// Releases a run that is [parked](crate::park), so that another process can decide its request
     /// and resume it. Nothing follows. The default implementation does nothing; the journal is then
@@ -103,21 +100,32 @@ pub trait RunJournal: Any + Send {
         Ok(())
     }
 
-    /// Stores the messages that the run ended with, without `keys` and apart from its outcome, so
-    /// that runs of one conversation share them. Called right before [`ended`](Self::ended), which
-    /// may write them in the same transaction. The default implementation returns `false`; the
-    /// messages then stay in the text of the outcome.
-    fn messages(&mut self, messages: &[Message], keys: &KnownKeys) -> bool {
-        let _ = (messages, keys);
-        false
-    }
-
     /// Records that the run has ended; nothing follows. `text` is the outcome as JSON, without the
-    /// known keys. Its list of messages is empty if [`messages`](Self::messages) took them.
+    /// known keys. Its list of messages is empty if [`BatchRunJournal::messages`] took them.
     ///
     /// # Errors
     /// The outcome is not stored. It can still be derived from the records.
     fn ended(&mut self, outcome: &Outcome, text: &str) -> Result<(), JournalError>;
+
+    /// Returns the record as one that saves time or space in other ways (default: it does not).
+    fn batch(&mut self) -> Option<&mut dyn BatchRunJournal> {
+        None
+    }
+}
+
+/// A record of a run that saves time or space: what [`RunJournal::batch`] returns. A
+/// [`BatchJournal`] recognises its own by their type.
+pub trait BatchRunJournal: RunJournal + Any {
+    /// Appends the records only if that needs no waiting: neither for a disk, nor for another
+    /// process, nor for another run. Returns `None` if nothing was written; the caller then calls
+    /// [`append`](RunJournal::append) on a thread that may block.
+    fn try_append(&mut self, records: &[Record]) -> Option<Result<(), JournalError>>;
+
+    /// Stores the messages that the run ended with, without `keys` and apart from its outcome, so
+    /// that runs of one conversation share them. Called right before [`ended`](RunJournal::ended),
+    /// which may write them in the same transaction. If it returns `false`, the messages stay in the
+    /// text of the outcome.
+    fn messages(&mut self, messages: &[Message], keys: &KnownKeys) -> bool;
 }
 
 /// One step of a run: an event, and the effects that the kernel requested in response.

@@ -43,7 +43,7 @@ mod stored;
 pub use brief::brief;
 pub(crate) use brief::briefs;
 pub use error::{DecideError, JournalError, JournalErrorKind};
-pub use interface::{Journal, Record, RunEnd, RunJournal, RunWrite};
+pub use interface::{BatchJournal, BatchRunJournal, Journal, Record, RunEnd, RunJournal, RunWrite};
 pub use prefix::{Prefix, PrefixError};
 pub use recorded::{Change, RecordedRun, RunHeader};
 pub(crate) use redaction::{with_one_more, without_secrets};

@@ -69,9 +69,7 @@ pub enum AnswerRefused {
         run: String,
     },
     /// The run has no open request.
-    #[error(
-        "run {run} waits for no decision; a run whose process died is resumed without one"
-    )]
+    #[error("run {run} waits for no decision; a run whose process died is resumed without one")]
     NotParked {
         /// The run.
         run: String,

@@ -50,6 +50,7 @@ pub type CallStream = Pin<Box<dyn Stream<Item = CallEvent> + Send>>;
 
 /// An item of a call's stream.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum CallEvent {
     /// An increment of the turn: text, or the number of characters of reasoning or arguments.
     Delta(TurnDelta),

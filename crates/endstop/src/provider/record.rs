@@ -2,12 +2,11 @@
 //!
 //! ```no_run
 //! use endstop::Agent;
-//! use endstop::provider::http::{HttpOptions, HttpProvider};
+//! use endstop::provider::http::HttpProvider;
 //! use endstop::provider::record::Recorder;
 //! # async fn record() -> Result<(), Box<dyn std::error::Error>> {
-//! let options = HttpOptions { model: "openai/gpt-4.1-mini".into(), ..HttpOptions::default() };
 //! let recorder = Recorder::create("run.jsonl")?;
-//! let provider = HttpProvider::from_env(&options)?.record(&recorder)?;
+//! let provider = HttpProvider::builder("openai/gpt-4.1-mini").build()?.record(&recorder)?;
 //! let outcome = Agent::builder(provider).build()?.run("Hello.")?.outcome().await;
 //! recorder.ended(&outcome);
 //! if let Some(problem) = recorder.problem() {

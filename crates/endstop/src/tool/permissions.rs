@@ -65,7 +65,7 @@ impl Permissions {
     pub fn of_tool(&self, tool: &dyn Tool) -> Permission {
         self.named(tool.name()).unwrap_or_else(|| {
             if tool.touches_machine() {
-                stricter(self.otherwise, self.machine)
+                self.otherwise.stricter(self.machine)
             } else {
                 self.otherwise
             }
@@ -93,15 +93,7 @@ impl Permissions {
             .iter()
             .filter(|(pattern, _)| fits(pattern, name))
             .map(|(_, permission)| *permission)
-            .reduce(stricter)
-    }
-}
-
-fn stricter(a: Permission, b: Permission) -> Permission {
-    match (a, b) {
-        (Permission::Deny, _) | (_, Permission::Deny) => Permission::Deny,
-        (Permission::Ask, _) | (_, Permission::Ask) => Permission::Ask,
-        (Permission::Allow, Permission::Allow) => Permission::Allow,
+            .reduce(Permission::stricter)
     }
 }
 

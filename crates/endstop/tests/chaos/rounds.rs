@@ -10,7 +10,7 @@ use crate::setup::price;
 use crate::tally::Tally;
 use endstop::journal::SqliteJournal;
 use endstop::process::{CommandLine, StopTokens};
-use endstop::provider::http::{HttpOptions, HttpProvider};
+use endstop::provider::http::HttpProvider;
 use endstop::testkit::Server;
 use std::error::Error;
 use std::net::TcpStream;
@@ -162,14 +162,9 @@ fn round(
     let mut providers = Vec::new();
     for server in servers {
         for api in FORMATS {
-            let options = HttpOptions {
-                model: "script".to_owned(),
-                api: Some(api.to_owned()),
-                base_url: Some(server.base_url()),
-                price: Some(price()),
-                ..HttpOptions::default()
-            };
-            providers.push(HttpProvider::new(&options, &|_| None)?);
+            let options =
+                HttpProvider::builder("script").api(api).base_url(server.base_url()).price(price());
+            providers.push(options.env(|_| None).build()?);
         }
     }
     // Each round has a file, which goes with it.

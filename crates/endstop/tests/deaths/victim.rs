@@ -5,9 +5,10 @@
 //! resumes that run.
 
 use endstop::journal::{
-    Journal, JournalError, Record, RecordedRun, RunHeader, RunJournal, SqliteJournal,
+    BatchRunJournal, Journal, JournalError, Record, RecordedRun, RunHeader, RunJournal,
+    SqliteJournal,
 };
-use endstop::provider::http::{HttpOptions, HttpProvider};
+use endstop::provider::http::HttpProvider;
 use endstop::tool::{ToolOutput, tool_fn};
 use endstop::wire::redact::KnownKeys;
 use endstop::{Agent, Limits, Message, NanoUsd, Outcome, Price};
@@ -53,8 +54,8 @@ impl Journal for Deadly {
     fn load(&self, id: &str) -> Result<RecordedRun, JournalError> {
         Journal::load(&self.inner, id)
     }
-    fn go_on(&self, id: &str) -> Result<Box<dyn RunJournal>, JournalError> {
-        Ok(self.log(self.inner.go_on(id)?))
+    fn resume(&self, id: &str) -> Result<Box<dyn RunJournal>, JournalError> {
+        Ok(self.log(self.inner.resume(id)?))
     }
 }
 
@@ -66,13 +67,22 @@ impl RunJournal for DeadlyLog {
         }
         Ok(())
     }
-    fn messages(&mut self, messages: &[Message], keys: &KnownKeys) -> bool {
-        self.inner.messages(messages, keys)
-    }
     fn ended(&mut self, outcome: &Outcome, text: &str) -> Result<(), JournalError> {
         self.inner.ended(outcome, text)?;
         count_down(&self.left);
         Ok(())
+    }
+    fn batch(&mut self) -> Option<&mut dyn BatchRunJournal> {
+        Some(self)
+    }
+}
+
+impl BatchRunJournal for DeadlyLog {
+    fn try_append(&mut self, _: &[Record]) -> Option<Result<(), JournalError>> {
+        None
+    }
+    fn messages(&mut self, messages: &[Message], keys: &KnownKeys) -> bool {
+        self.inner.batch().is_some_and(|log| log.messages(messages, keys))
     }
 }
 
@@ -87,17 +97,12 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
         inner: SqliteJournal::open(journal).unwrap(),
         left: Arc::new(AtomicU32::new(after.parse().unwrap())),
     };
-    let options = HttpOptions {
-        model: "script".to_owned(),
-        base_url: Some(url.clone()),
-        price: Some(Price {
-            input: NanoUsd::from_usd(3.0),
-            output: NanoUsd::from_usd(15.0),
-            ..Price::default()
-        }),
-        ..HttpOptions::default()
-    };
-    let provider = HttpProvider::new(&options, &|_| None).unwrap();
+    let options = HttpProvider::builder("script").base_url(url.clone()).price(Price {
+        input: NanoUsd::from_usd(3.0),
+        output: NanoUsd::from_usd(15.0),
+        ..Price::default()
+    });
+    let provider = options.env(|_| None).build().unwrap();
     let steps = steps.clone();
     let step = tool_fn("step", "Does a step.", move |step: Step, _| {
         let steps = steps.clone();

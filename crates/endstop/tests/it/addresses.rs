@@ -1,11 +1,11 @@
 //! Tests that a key is never sent to another machine over `http://`.
 
-use endstop::provider::http::{HttpOptions, HttpProvider};
+use endstop::provider::http::HttpProvider;
 
 /// A model, a format, an address, and the environment variables.
 type Case<'a> = (&'a str, Option<&'a str>, &'a str, &'a [(&'a str, &'a str)]);
 
-fn set(pairs: &[(&str, &str)]) -> impl Fn(&str) -> Option<String> {
+fn set(pairs: &[(&str, &str)]) -> impl Fn(&str) -> Option<String> + Clone + use<> {
     let pairs: Vec<(String, String)> =
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     move |name| pairs.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
@@ -31,25 +31,23 @@ fn key_over_http_is_refused() {
         ("ollama/x", None, "http://h?api_key=k", &[]),
     ];
     for (model, api, url, variables) in cases {
-        let options = HttpOptions {
-            model: model.to_owned(),
-            api: api.map(str::to_owned),
-            base_url: Some(url.to_owned()),
-            ..HttpOptions::default()
-        };
+        let mut options = HttpProvider::builder(model).base_url(url);
+        if let Some(api) = api {
+            options = options.api(api);
+        }
         let env = set(variables);
-        let problem = HttpProvider::new(&options, &env).unwrap_err().to_string();
+        let problem = options.clone().env(env.clone()).build().unwrap_err().to_string();
         assert!(problem.contains("unencrypted") && problem.contains("allow_http"), "{problem}");
         assert!(!problem.contains("pw"), "{problem}");
-        let allowed = HttpOptions { allow_http: true, ..options.clone() };
-        assert!(HttpProvider::new(&allowed, &env).is_ok(), "{model} {url}");
+        let allowed = options.clone().allow_http(true);
+        assert!(allowed.env(env.clone()).build().is_ok(), "{model} {url}");
         for own in ["https://h/v1", "http://127.1/v1", "http://[::1]:1/v1", "http://localhost/"] {
-            let own = HttpOptions { base_url: Some(own.to_owned()), ..options.clone() };
-            assert!(HttpProvider::new(&own, &env).is_ok(), "{model} {own:?}");
+            let built = options.clone().base_url(own).env(env.clone()).build();
+            assert!(built.is_ok(), "{model} {own:?}");
         }
         // Without a key there is nothing to protect.
-        let open = HttpOptions { base_url: Some("http://h/v1".into()), ..options };
-        let keyless = HttpProvider::new(&open, &set(&[]));
+        let open = options.base_url("http://h/v1");
+        let keyless = open.env(set(&[])).build();
         assert!(
             keyless.is_ok() || !keyless.unwrap_err().to_string().contains("unencrypted"),
             "{model}"

@@ -1,7 +1,7 @@
 //! Images and documents from users and from tools.
 
 use crate::journal::Place;
-use endstop::provider::http::{HttpOptions, HttpProvider};
+use endstop::provider::http::HttpProvider;
 use endstop::testkit::{ScriptedModel, Server, Turn};
 use endstop::tool::{IntoToolOutput, OutputPart, Tool, ToolOutput, tool_fn, try_tool_fn};
 use endstop::{
@@ -34,12 +34,8 @@ fn camera(bytes: usize) -> impl Tool {
 }
 
 fn provider(server: &Server, model: &str) -> HttpProvider {
-    let options = HttpOptions {
-        model: model.into(),
-        base_url: Some(server.base_url()),
-        ..HttpOptions::default()
-    };
-    HttpProvider::new(&options, &|name| name.ends_with("_KEY").then(|| "k".into())).unwrap()
+    let options = HttpProvider::builder(model).base_url(server.base_url());
+    options.env(|name| name.ends_with("_KEY").then(|| "k".into())).build().unwrap()
 }
 
 #[tokio::test]

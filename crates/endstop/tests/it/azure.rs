@@ -1,11 +1,12 @@
 //! Runs over Azure OpenAI: both of its formats, the newest API and a named version, with a key and
 //! with a token.
 
-use endstop::provider::http::{HttpOptions, HttpProvider};
+use endstop::provider::http::HttpProvider;
 use endstop::testkit::{Reply, Server, Turn};
 use endstop::tool::{ToolOutput, tool_fn};
 use endstop::{Agent, Outcome, Termination};
 use serde_json::json;
+use std::collections::HashMap;
 
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 struct Nothing {}
@@ -21,16 +22,15 @@ async fn run(
     more: &[(&str, &str)],
 ) -> Outcome {
     let endpoint = server.base_url().replace("/v1", "/");
-    let var = |name: &str| match name {
-        "AZURE_OPENAI_ENDPOINT" => Some(endpoint.clone()),
-        _ => more.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned()),
-    };
-    let options = HttpOptions {
-        model: "azure/gpt-4.1-mini".to_owned(),
-        api: api.map(str::to_owned),
-        ..HttpOptions::default()
-    };
-    let provider = HttpProvider::new(&options, &var).unwrap();
+    let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+    let mut variables: HashMap<String, String> = more.iter().map(owned).collect();
+    variables.insert("AZURE_OPENAI_ENDPOINT".to_owned(), endpoint);
+    let var = move |name: &str| variables.get(name).cloned();
+    let mut options = HttpProvider::builder("azure/gpt-4.1-mini");
+    if let Some(api) = api {
+        options = options.api(api);
+    }
+    let provider = options.env(var).build().unwrap();
     assert!(!format!("{provider:?}").contains("hunter"));
     let look = tool_fn("look", "Looks.", |_: Nothing, _| async { ToolOutput::ok("seen") });
     let agent = Agent::builder(provider).streaming(streaming).tool(look);
@@ -144,13 +144,13 @@ async fn unknown_deployment_is_not_retried() {
 
 #[test]
 fn missing_setting_is_named() {
-    let options = HttpOptions { model: "azure/d".into(), ..HttpOptions::default() };
-    let problem = HttpProvider::new(&options, &|_| None).unwrap_err().to_string();
+    let options = HttpProvider::builder("azure/d");
+    let problem = options.clone().env(|_| None).build().unwrap_err().to_string();
     assert!(problem.contains("AZURE_OPENAI_AD_TOKEN or AZURE_OPENAI_API_KEY"), "{problem}");
     let key = |name: &str| (name == KEY.0).then(|| KEY.1.to_owned());
-    let problem = HttpProvider::new(&options, &key).unwrap_err().to_string();
+    let problem = options.clone().env(key).build().unwrap_err().to_string();
     assert!(problem.contains("set AZURE_OPENAI_ENDPOINT"), "{problem}");
     // An endpoint given as base URL works too, and uses Azure's dialect.
-    let options = HttpOptions { base_url: Some("https://h".into()), ..options };
-    assert!(HttpProvider::new(&options, &key).is_ok());
+    let options = options.base_url("https://h");
+    assert!(options.env(key).build().is_ok());
 }

@@ -2,7 +2,7 @@
 //! requests, against a server that checks the signature independently.
 
 use crate::support::{assert_looked, looks_once, over};
-use endstop::provider::http::{HttpOptions, HttpProvider};
+use endstop::provider::http::HttpProvider;
 use endstop::provider::record::Recorder;
 use endstop::testkit::{Reply, Request, Server, Turn};
 use endstop::tool::{ToolOutput, tool_fn};
@@ -30,14 +30,12 @@ async fn run(
         .map(|(name, value)| (*name, (*value).to_owned()))
         .chain([("AWS_ENDPOINT_URL", server.base_url().replace("/v1", ""))])
         .collect();
-    let options = HttpOptions {
-        model: "bedrock/us.anthropic.claude-haiku-4-5-20251001-v1:0".to_owned(),
-        api: Some(api.to_owned()),
-        ..HttpOptions::default()
+    let options =
+        HttpProvider::builder("bedrock/us.anthropic.claude-haiku-4-5-20251001-v1:0").api(api);
+    let var = move |name: &str| {
+        env.iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone())
     };
-    let var =
-        |name: &str| env.iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone());
-    let provider = HttpProvider::new(&options, &var).unwrap();
+    let provider = options.env(var).build().unwrap();
     assert!(!format!("{provider:?}").contains("hunter"));
     let look = tool_fn("look", "Looks.", |_: Nothing, _| async { ToolOutput::ok("seen") });
     let agent = Agent::builder(provider).streaming(streaming).tool(look).build().unwrap();
@@ -212,16 +210,12 @@ async fn signed_recording_has_no_key() {
         ("AWS_REGION", "eu-west-3"),
     ];
     let address = server.base_url();
-    let var = |name: &str| env.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
-    let options = HttpOptions {
-        model: "bedrock/amazon.nova-lite-v1:0".to_owned(),
-        base_url: Some(address),
-        ..HttpOptions::default()
-    };
+    let var = move |name: &str| env.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
+    let options = HttpProvider::builder("bedrock/amazon.nova-lite-v1:0").base_url(address);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.jsonl");
     let recorder = Recorder::create(&path).unwrap();
-    let provider = HttpProvider::new(&options, &var).unwrap().record(&recorder).unwrap();
+    let provider = options.env(var).build().unwrap().record(&recorder).unwrap();
     let outcome = Agent::builder(provider).build().unwrap().run("Go.").unwrap().outcome().await;
     recorder.ended(&outcome);
     assert_eq!(outcome.termination, Termination::ErrorProviderAuth);
@@ -270,11 +264,10 @@ async fn broken_frames_retried_and_exceptions_typed() {
 
 #[test]
 fn missing_setting_is_named() {
-    let options =
-        HttpOptions { model: "bedrock/amazon.nova-lite-v1:0".into(), ..HttpOptions::default() };
-    let problem = HttpProvider::new(&options, &|_| None).unwrap_err().to_string();
+    let options = HttpProvider::builder("bedrock/amazon.nova-lite-v1:0");
+    let problem = options.clone().env(|_| None).build().unwrap_err().to_string();
     assert!(problem.contains("AWS_BEARER_TOKEN_BEDROCK"), "{problem}");
     let key = |name: &str| (name == "AWS_BEARER_TOKEN_BEDROCK").then(|| "k".to_owned());
-    let problem = HttpProvider::new(&options, &key).unwrap_err().to_string();
+    let problem = options.env(key).build().unwrap_err().to_string();
     assert!(problem.contains("AWS_REGION or AWS_DEFAULT_REGION"), "{problem}");
 }

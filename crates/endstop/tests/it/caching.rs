@@ -2,7 +2,7 @@
 //! outcome says about it.
 
 use crate::support::{agent, over};
-use endstop::provider::http::{HttpOptions, HttpProvider};
+use endstop::provider::http::HttpProvider;
 use endstop::testkit::{Reply, ScriptedModel, Server, Turn, cache_rules, strict};
 use endstop::tool::{ToolOutput, tool_fn};
 use endstop::{
@@ -19,18 +19,15 @@ const LOOKBACK: usize = 20;
 
 fn claude(server: &Server, api: &str) -> AgentBuilder {
     let address = server.base_url().replace("/v1", "");
-    let options = HttpOptions {
-        model: "bedrock/us.anthropic.claude-sonnet-4-5-20250929-v1:0".to_owned(),
-        api: Some(api.to_owned()),
-        ..HttpOptions::default()
-    };
-    let env = |name: &str| match name {
+    let options =
+        HttpProvider::builder("bedrock/us.anthropic.claude-sonnet-4-5-20250929-v1:0").api(api);
+    let env = move |name: &str| match name {
         "AWS_ENDPOINT_URL" => Some(address.clone()),
         "AWS_REGION" => Some("us-east-1".to_owned()),
         "AWS_BEARER_TOKEN_BEDROCK" => Some("t".to_owned()),
         _ => None,
     };
-    Agent::builder(HttpProvider::new(&options, &env).unwrap())
+    Agent::builder(options.env(env).build().unwrap())
 }
 
 fn with_tools(builder: AgentBuilder) -> AgentBuilder {

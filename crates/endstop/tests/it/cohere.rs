@@ -1,7 +1,7 @@
 //! Runs over Cohere's chat API, and the refusal of its older version.
 
 use endstop::core::NanoUsd;
-use endstop::provider::http::{HttpOptions, HttpProvider};
+use endstop::provider::http::HttpProvider;
 use endstop::testkit::{Server, Turn};
 use endstop::tool::{ToolOutput, tool_fn};
 use endstop::{Agent, Termination};
@@ -15,15 +15,14 @@ async fn cohere_receives_its_plan_again() {
             Turn::text("It is there.").reasoning("hm").usage(70, 30),
         ])
         .unwrap();
-        let options =
-            HttpOptions { model: "cohere/command-a-03-2025".to_owned(), ..HttpOptions::default() };
+        let options = HttpProvider::builder("cohere/command-a-03-2025");
         let base = server.base_url().replace("/v1", "");
-        let variables = |name: &str| match name {
+        let variables = move |name: &str| match name {
             "CO_API_KEY" => Some("dummy".to_owned()),
             "CO_API_URL" => Some(base.clone()),
             _ => None,
         };
-        let provider = HttpProvider::new(&options, &variables).unwrap();
+        let provider = options.env(variables).build().unwrap();
         let look = tool_fn("look", "Looks.", |_: Value, _| async { ToolOutput::ok("seen") });
         let agent = Agent::builder(provider).streaming(streaming).tool(look).build().unwrap();
         let outcome = agent.run("Look at it.").unwrap().await;
@@ -51,18 +50,13 @@ async fn cohere_receives_its_plan_again() {
 
 #[test]
 fn decode_only_format_is_refused() {
-    let options = |model: &str, base_url: Option<&str>| HttpOptions {
-        model: model.to_owned(),
-        api: Some("cohere-v1".to_owned()),
-        base_url: base_url.map(str::to_owned),
-        ..HttpOptions::default()
-    };
+    let options = |model: &str| HttpProvider::builder(model).api("cohere-v1");
     let key = |_: &str| Some("dummy".to_owned());
-    for options in [options("cohere/command-r", None), options("m", Some("http://127.0.0.1:9"))] {
-        let error = HttpProvider::new(&options, &key).unwrap_err().to_string();
+    for options in [options("cohere/command-r"), options("m").base_url("http://127.0.0.1:9")] {
+        let error = options.env(key).build().unwrap_err().to_string();
         assert!(error.contains("decoded") && error.contains("cohere-v2"), "{error}");
     }
-    let unknown = HttpOptions { api: Some("cohere-v3".to_owned()), ..options("cohere/m", None) };
-    let error = HttpProvider::new(&unknown, &key).unwrap_err().to_string();
+    let unknown = options("cohere/m").api("cohere-v3");
+    let error = unknown.env(key).build().unwrap_err().to_string();
     assert!(error.contains("cohere-v2") && !error.contains("cohere-v1"), "{error}");
 }

@@ -4,7 +4,7 @@
 use crate::journal::{echo, price};
 use crate::support::HANG;
 use endstop::event::AgentEventKind;
-use endstop::provider::http::{HttpOptions, HttpProvider};
+use endstop::provider::http::HttpProvider;
 use endstop::testkit::{ScriptedModel, Server, Turn, strict};
 use endstop::{Agent, BuildError, Limits, Outcome, Part, Termination};
 use serde_json::json;
@@ -15,13 +15,8 @@ const FORMATS: [&str; 4] = ["openai-chat", "openai-responses", "anthropic-messag
 /// A model of a scripted server, whose calls of Gemini need signatures.
 fn model(server: &Server, api: &str) -> HttpProvider {
     let name = if api == "gemini" { "gemini-3-script" } else { "script" };
-    let options = HttpOptions {
-        model: name.to_owned(),
-        api: Some(api.to_owned()),
-        base_url: Some(server.base_url()),
-        ..HttpOptions::default()
-    };
-    HttpProvider::new(&options, &|_| None).unwrap()
+    let options = HttpProvider::builder(name).api(api).base_url(server.base_url());
+    options.env(|_| None).build().unwrap()
 }
 
 /// A turn with reasoning, text and two calls.

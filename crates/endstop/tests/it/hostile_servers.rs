@@ -2,7 +2,7 @@
 //! redirects and decompression bombs. Each run ends once, in time, and reports the cause.
 
 use crate::support::{at, eventually, over};
-use endstop::provider::http::{HttpOptions, HttpProvider};
+use endstop::provider::http::HttpProvider;
 use endstop::testkit::{Reply, Server, Turn, sse};
 use endstop::tool::{ToolOutput, tool_fn};
 use endstop::{Agent, Category, Limits, Outcome, Termination};
@@ -605,13 +605,9 @@ async fn redirect_fails_and_key_stays() {
         let to = format!("http://user:secret@{}/v1/chat/completions", trap.address);
         let reply = Reply::new(status, "text/plain", "").header("location", &to);
         let server = Server::start(move |_| reply.clone()).unwrap();
-        let options = HttpOptions {
-            model: "openai/gpt-4o".to_owned(),
-            base_url: Some(server.base_url()),
-            ..HttpOptions::default()
-        };
+        let options = HttpProvider::builder("openai/gpt-4o").base_url(server.base_url());
         let key = |name: &str| (name == "OPENAI_API_KEY").then(|| KEY.to_owned());
-        let provider = HttpProvider::new(&options, &key).unwrap();
+        let provider = options.env(key).build().unwrap();
         let agent = Agent::builder(provider).limits(patient()).build().unwrap();
         let outcome = agent.run("hi").unwrap().await;
         let place =

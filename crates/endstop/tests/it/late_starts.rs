@@ -340,8 +340,8 @@ async fn cancel_reaches_tools_before_the_journal() {
         fn load(&self, id: &str) -> Result<RecordedRun, JournalError> {
             self.0.load(id)
         }
-        fn go_on(&self, id: &str) -> Result<Box<dyn RunJournal>, JournalError> {
-            self.0.go_on(id)
+        fn resume(&self, id: &str) -> Result<Box<dyn RunJournal>, JournalError> {
+            self.0.resume(id)
         }
     }
     impl RunJournal for StuckRun {

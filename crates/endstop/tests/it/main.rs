@@ -32,6 +32,7 @@ mod layers;
 mod lies;
 mod lifecycle;
 mod many_calls;
+mod messages;
 mod nested;
 mod ollama;
 mod params;

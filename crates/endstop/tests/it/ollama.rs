@@ -2,7 +2,7 @@
 //! options; and the endings for errors and empty loads.
 
 use crate::support::over;
-use endstop::provider::http::{HttpOptions, HttpProvider};
+use endstop::provider::http::{HttpProvider, HttpProviderBuilder};
 use endstop::testkit::{Reply, Server, Turn};
 use endstop::tool::{ToolOutput, tool_fn};
 use endstop::{Agent, Termination};
@@ -13,15 +13,19 @@ struct Place {
     at: String,
 }
 
-/// Creates a provider for `ollama/script`, with the address variable of Ollama's own clients.
-fn provider(server: &Server, options: HttpOptions) -> HttpProvider {
+fn script() -> HttpProviderBuilder {
+    HttpProvider::builder("ollama/script")
+}
+
+/// Creates a provider with the address variable of Ollama's own clients.
+fn provider(server: &Server, builder: HttpProviderBuilder) -> HttpProvider {
     let host = server.base_url().replace("http://", "").replace("/v1", "");
     let env = move |name: &str| match name {
         "OLLAMA_HOST" => Some(host.clone()),
         "OLLAMA_API_KEY" => Some("dummy".to_owned()),
         _ => None,
     };
-    HttpProvider::new(&HttpOptions { model: "ollama/script".to_owned(), ..options }, &env).unwrap()
+    builder.env(env).build().unwrap()
 }
 
 #[tokio::test]
@@ -38,7 +42,7 @@ async fn tool_turn_then_answer_succeeds() {
         let look = tool_fn("look", "Looks.", |place: Place, _| async move {
             ToolOutput::ok(format!("seen {}", place.at))
         });
-        let options = HttpOptions { context_window: Some(16_384), ..HttpOptions::default() };
+        let options = script().context_window(16_384);
         let agent = Agent::builder(provider(&server, options)).streaming(streaming);
         let agent = agent.system("Be brief.").max_output_tokens(512).tool(look).build().unwrap();
         let outcome = agent.run("Look at it.").unwrap().await;
@@ -71,7 +75,7 @@ async fn tool_turn_then_answer_succeeds() {
 #[tokio::test]
 async fn openai_route_uses_same_address() {
     let server = Server::script([Turn::text("Hi.")]).unwrap();
-    let options = HttpOptions { api: Some("openai-chat".to_owned()), ..HttpOptions::default() };
+    let options = script().api("openai-chat");
     let agent = Agent::builder(provider(&server, options)).build().unwrap();
     assert_eq!(agent.run("Hi").unwrap().await.termination, Termination::Stop);
     assert_eq!(server.requests()[0].path, "/v1/chat/completions");
@@ -81,7 +85,7 @@ async fn openai_route_uses_same_address() {
 #[tokio::test]
 async fn unknown_window_is_left_to_server() {
     let server = Server::script([Turn::text("Hi.")]).unwrap();
-    let agent = Agent::builder(provider(&server, HttpOptions::default())).build().unwrap();
+    let agent = Agent::builder(provider(&server, script())).build().unwrap();
     assert_eq!(agent.run("Hi").unwrap().await.termination, Termination::Stop);
     assert_eq!(server.requests()[0].body.get("options"), None);
     assert_eq!(

@@ -2,7 +2,7 @@
 //! the agent is built.
 
 use crate::support::over;
-use endstop::provider::http::{HttpOptions, HttpProvider};
+use endstop::provider::http::HttpProvider;
 use endstop::provider::{CallSpec, CallStream, ModelSession, Provider, Response, SessionSpec};
 use endstop::testkit::{Reply, Request, Server, Turn};
 use endstop::tool::{ToolOutput, tool_fn};
@@ -116,14 +116,10 @@ async fn contradictions_refuse_the_build() {
 async fn second_credential_is_refused() {
     let server = server();
     let with_key = |base_url: String| {
-        let options = HttpOptions {
-            model: "openai/gpt-4.1-mini".to_owned(),
-            base_url: Some(base_url),
-            allow_http: true,
-            ..HttpOptions::default()
-        };
+        let options =
+            HttpProvider::builder("openai/gpt-4.1-mini").base_url(base_url).allow_http(true);
         let key = |name: &str| (name == "OPENAI_API_KEY").then(|| "sk-own".to_owned());
-        Agent::builder(HttpProvider::new(&options, &key).unwrap())
+        Agent::builder(options.env(key).build().unwrap())
     };
     for name in ["authorization", "X-Api-Key", "api-key"] {
         let agent = with_key(server.base_url()).params(with_header(name, "hush-hush"));
@@ -231,14 +227,9 @@ async fn recording_has_no_header_value() {
     let server = server();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run.jsonl");
-    let options = HttpOptions {
-        model: "script".to_owned(),
-        api: Some("openai-chat".to_owned()),
-        base_url: Some(server.base_url()),
-        ..HttpOptions::default()
-    };
+    let options = HttpProvider::builder("script").api("openai-chat").base_url(server.base_url());
     let recorder = Recorder::create(&path).unwrap();
-    let provider = HttpProvider::new(&options, &|_| None).unwrap().record(&recorder).unwrap();
+    let provider = options.env(|_| None).build().unwrap().record(&recorder).unwrap();
     let params = with_header("X-Team", "hush-hush-4711");
     let agent = Agent::builder(provider).params(params).build().unwrap();
     recorder.ended(&agent.run("go").unwrap().await);

@@ -1,7 +1,7 @@
 //! Record and replay in the library: a replayed response decodes to the same result as the recorded
 //! one, for every kind of response and any split into chunks.
 
-use endstop::provider::http::{HttpOptions, HttpProvider};
+use endstop::provider::http::HttpProvider;
 use endstop::provider::record::Recorder;
 use endstop::provider::recording::{Ended, Recording};
 use endstop::provider::replay::RecordingReplay;
@@ -48,16 +48,12 @@ fn provider(server: &Server, api: &str) -> HttpProvider {
 }
 
 fn keyed(server: &Server, api: &str, key: &str) -> HttpProvider {
-    let options = HttpOptions {
-        model: "m".to_owned(),
-        api: Some(api.to_owned()),
-        base_url: Some(server.base_url()),
-        ..HttpOptions::default()
+    let options = HttpProvider::builder("m").api(api).base_url(server.base_url());
+    let key = key.to_owned();
+    let env = move |name: &str| {
+        (name.ends_with("_API_KEY") || name == "AWS_BEARER_TOKEN_BEDROCK").then(|| key.clone())
     };
-    let env = |name: &str| {
-        (name.ends_with("_API_KEY") || name == "AWS_BEARER_TOKEN_BEDROCK").then(|| key.to_owned())
-    };
-    HttpProvider::new(&options, &env).unwrap()
+    options.env(env).build().unwrap()
 }
 
 /// Returns the result of a call without its deltas, whose number depends on the network.

@@ -1,6 +1,6 @@
 //! Shared helpers: agents with scripts and servers, waiting for a condition, and finding processes.
 
-use endstop::provider::http::{HttpOptions, HttpProvider};
+use endstop::provider::http::HttpProvider;
 use endstop::testkit::{ScriptedModel, Server, Turn};
 use endstop::{Agent, AgentBuilder, Outcome, Termination, ToolResult, ToolStatus};
 use serde_json::json;
@@ -19,13 +19,8 @@ pub fn over(server: &Server, api: &str) -> AgentBuilder {
 
 /// An agent with the server at an address.
 pub fn at(base_url: &str, api: &str) -> AgentBuilder {
-    let options = HttpOptions {
-        model: "script".to_owned(),
-        api: Some(api.to_owned()),
-        base_url: Some(base_url.to_owned()),
-        ..HttpOptions::default()
-    };
-    Agent::builder(HttpProvider::new(&options, &|_| None).unwrap())
+    let options = HttpProvider::builder("script").api(api).base_url(base_url);
+    Agent::builder(options.env(|_| None).build().unwrap())
 }
 
 /// Returns the results of all calls, in the order of the conversation.

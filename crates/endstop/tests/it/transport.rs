@@ -3,8 +3,7 @@
 
 use base64::Engine as _;
 use endstop::provider::http::{
-    CertificateError, Client, HeaderError, HttpError, HttpOptions, HttpProvider,
-    HttpProviderBuilder,
+    CertificateError, Client, HeaderError, HttpError, HttpProvider, HttpProviderBuilder,
 };
 use endstop::provider::record::Recorder;
 use endstop::provider::{
@@ -443,9 +442,9 @@ fn given_key_is_not_sent_unencrypted() {
 
 #[test]
 fn options_and_builder_agree() {
-    let options = HttpOptions { model: "openai/gpt-4.1-mini".into(), ..HttpOptions::default() };
+    let options = HttpProvider::builder("openai/gpt-4.1-mini");
     let key = |name: &str| (name == "OPENAI_API_KEY").then(|| "sk".to_owned());
-    let provider = HttpProvider::new(&options, &key).unwrap();
+    let provider = options.env(key).build().unwrap();
     let built = HttpProvider::builder("openai/gpt-4.1-mini").env(key).build().unwrap();
     assert_eq!(format!("{provider:?}"), format!("{built:?}"));
     assert_eq!(built.context_window(), provider.context_window());

@@ -1,7 +1,7 @@
 //! Runs whose answer is a value of a Rust type.
 
 use crate::support::HANG;
-use endstop::provider::http::{HttpOptions, HttpProvider};
+use endstop::provider::http::HttpProvider;
 use endstop::schema::OutputSchema;
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::{Agent, AgentEventKind, BuildError, Limits, NoValue, Outcome, Termination};
@@ -183,10 +183,9 @@ async fn recursive_type_works_or_is_refused() {
         ("gemini/gemini-3-pro", true),
         ("anthropic/claude-sonnet-4-5", false),
     ] {
-        let options = HttpOptions { model: model.into(), ..HttpOptions::default() };
+        let options = HttpProvider::builder(model);
         let provider =
-            HttpProvider::new(&options, &|name| name.ends_with("_KEY").then(|| "k".into()))
-                .unwrap();
+            options.env(|name| name.ends_with("_KEY").then(|| "k".into())).build().unwrap();
         let agent = Agent::builder(provider.clone()).build().unwrap();
         let started = agent.run_typed::<Tree>("?").map(drop);
         assert_eq!(started.is_ok(), takes, "{model}: {started:?}");

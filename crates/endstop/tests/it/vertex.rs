@@ -7,7 +7,7 @@ use aws_lc_rs::rsa::{KeyPair, KeySize};
 use aws_lc_rs::signature::{KeyPair as _, RSA_PKCS1_2048_8192_SHA256, UnparsedPublicKey};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE};
-use endstop::provider::http::{HttpOptions, HttpProvider};
+use endstop::provider::http::HttpProvider;
 use endstop::provider::record::Recorder;
 use endstop::provider::recording::Recording;
 use endstop::provider::replay::RecordingReplay;
@@ -26,7 +26,7 @@ const SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
 /// A cloud model that the test server imitates.
 fn provider(server: &Server, model: &str, more: &[(&str, &str)]) -> HttpProvider {
     let base_url = server.base_url().replace("/v1", "");
-    let set: Vec<(&str, &str)> = [
+    let set: Vec<(String, String)> = [
         ("GOOGLE_CLOUD_PROJECT", "mine"),
         ("GOOGLE_CLOUD_LOCATION", "us-central1"),
         ("ANTHROPIC_VERTEX_PROJECT_ID", "theirs"),
@@ -36,11 +36,11 @@ fn provider(server: &Server, model: &str, more: &[(&str, &str)]) -> HttpProvider
     ]
     .into_iter()
     .chain(more.iter().copied())
+    .map(|(name, value)| (name.to_owned(), value.to_owned()))
     .collect();
-    let var =
-        |name: &str| set.iter().find(|(known, _)| *known == name).map(|(_, v)| (*v).to_owned());
-    let options = HttpOptions { model: format!("vertex/{model}"), ..HttpOptions::default() };
-    let provider = HttpProvider::new(&options, &var).unwrap();
+    let var = move |name: &str| set.iter().find(|(known, _)| known == name).map(|(_, v)| v.clone());
+    let options = HttpProvider::builder(format!("vertex/{model}"));
+    let provider = options.env(var).build().unwrap();
     assert!(!format!("{provider:?}").contains("hunter"));
     provider
 }
@@ -308,8 +308,8 @@ fn invalid_address_names_its_variable() {
         let env = |name: &str| {
             Some(if name.ends_with("BASE_URL") { "localhost:8080" } else { "mine" }.to_owned())
         };
-        let options = HttpOptions { model: format!("vertex/{model}"), ..HttpOptions::default() };
-        let problem = HttpProvider::new(&options, &env).unwrap_err().to_string();
+        let options = HttpProvider::builder(format!("vertex/{model}"));
+        let problem = options.env(env).build().unwrap_err().to_string();
         assert!(problem.starts_with(&format!("invalid {variable} `localhost:8080`")), "{problem}");
     }
 }
@@ -317,17 +317,13 @@ fn invalid_address_names_its_variable() {
 #[tokio::test]
 async fn custom_gateway_may_need_no_token() {
     let server = Server::script(looks_once()).unwrap();
-    let options = HttpOptions {
-        model: "vertex/claude-sonnet-4-5".to_owned(),
-        base_url: Some(server.base_url()),
-        ..HttpOptions::default()
-    };
+    let options = HttpProvider::builder("vertex/claude-sonnet-4-5").base_url(server.base_url());
     let env = |name: &str| match name {
         "GOOGLE_CLOUD_PROJECT" => Some("mine".to_owned()),
         "GOOGLE_CLOUD_LOCATION" => Some("global".to_owned()),
         _ => None,
     };
-    let provider = HttpProvider::new(&options, &env).unwrap();
+    let provider = options.env(env).build().unwrap();
     let outcome = over(provider, true).run("Look.").unwrap().await;
     assert_looked(&outcome);
     for request in server.requests() {

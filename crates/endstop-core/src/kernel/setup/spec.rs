@@ -26,6 +26,7 @@ use std::time::Duration;
 /// The permission of a tool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Permission {
     /// Calls run without a question.
     #[default]
@@ -34,6 +35,18 @@ pub enum Permission {
     Ask,
     /// Calls are answered as denied.
     Deny,
+}
+
+impl Permission {
+    /// Returns the stricter of two permissions.
+    #[must_use]
+    pub fn stricter(self, other: Permission) -> Permission {
+        match (self, other) {
+            (Permission::Deny, _) | (_, Permission::Deny) => Permission::Deny,
+            (Permission::Ask, _) | (_, Permission::Ask) => Permission::Ask,
+            (Permission::Allow, Permission::Allow) => Permission::Allow,
+        }
+    }
 }
 
 /// Upper bound in seconds on the time limit that a model may request, whatever the limits: a year,
@@ -129,6 +142,7 @@ fn is_false(value: &bool) -> bool {
 /// The condition under which the conversation is shortened before a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum ProactiveCompaction {
     /// Never.
     #[default]

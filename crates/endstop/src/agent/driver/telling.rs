@@ -71,9 +71,7 @@ impl Driver {
             return;
         }
         self.tell(|| match delta.closed() {
-            closed::TurnDelta::Text(text) => {
-                AgentEventKind::TextDelta { text: text.to_owned() }
-            }
+            closed::TurnDelta::Text(text) => AgentEventKind::TextDelta { text: text.to_owned() },
             closed::TurnDelta::Reasoning(reasoning) => {
                 AgentEventKind::HiddenDelta { reasoning, arguments: 0 }
             }

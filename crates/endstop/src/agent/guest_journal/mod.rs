@@ -31,7 +31,7 @@ use writer::Writer;
 /// Journals the runs of guests. Cloning is cheap; clones share the thread that writes.
 ///
 /// The records of all runs within 50 milliseconds are stored in one transaction, if the journal
-/// implements [`Journal::write_together`]. The thread ends when the last clone and the last
+/// implements [`Journal::batch`]. The thread ends when the last clone and the last
 /// [`GuestRecord`] are dropped.
 ///
 /// ```

@@ -1,8 +1,12 @@
 use super::writer::{BEFORE_WRITE, BETWEEN_WRITES};
 use super::*;
-use crate::journal::{JournalError, JournalErrorKind, Record, RecordedRun, RunJournal, RunWrite};
+use crate::journal::{
+    BatchJournal, BatchRunJournal, JournalError, JournalErrorKind, Record, RecordedRun, RunJournal,
+    RunWrite,
+};
 use endstop_core::guest::{Admission, Guest, GuestStart};
-use endstop_core::{GuestCall, RunSpec, TurnDelta};
+use endstop_core::{GuestCall, Message, RunSpec, TurnDelta};
+use endstop_wire::redact::KnownKeys;
 use serde_json::Map;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -61,10 +65,16 @@ impl Journal for Memory {
         Ok(RecordedRun::default())
     }
 
-    fn go_on(&self, _: &str) -> Result<Box<dyn RunJournal>, JournalError> {
+    fn resume(&self, _: &str) -> Result<Box<dyn RunJournal>, JournalError> {
         Ok(Box::new(self.clone()))
     }
 
+    fn batch(&self) -> Option<&dyn BatchJournal> {
+        Some(self)
+    }
+}
+
+impl BatchJournal for Memory {
     fn write_together(&self, writes: &mut [RunWrite<'_>]) -> bool {
         assert!(self.mode != Mode::Panics, "out of memory");
         if self.mode != Mode::Together {
@@ -75,7 +85,7 @@ impl Journal for Memory {
             if let Some(header) = write.header {
                 *write.log = Some(self.begin(header).unwrap());
             }
-            let log: &dyn std::any::Any = write.log.as_deref().unwrap();
+            let log: &dyn std::any::Any = write.log.as_deref_mut().unwrap().batch().unwrap();
             self.store(&log.downcast_ref::<Memory>().unwrap().run, write.records);
         }
         true
@@ -92,6 +102,20 @@ impl RunJournal for Memory {
 
     fn ended(&mut self, _: &Outcome, _: &str) -> Result<(), JournalError> {
         self.result()
+    }
+
+    fn batch(&mut self) -> Option<&mut dyn BatchRunJournal> {
+        Some(self)
+    }
+}
+
+impl BatchRunJournal for Memory {
+    fn try_append(&mut self, _: &[Record]) -> Option<Result<(), JournalError>> {
+        None
+    }
+
+    fn messages(&mut self, _: &[Message], _: &KnownKeys) -> bool {
+        false
     }
 }
 

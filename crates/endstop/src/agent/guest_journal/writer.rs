@@ -115,7 +115,10 @@ impl Writer {
         }
         let waiting = self.runs.values_mut().filter(touched);
         let mut writes: Vec<_> = waiting.filter_map(|run| run.recorder.unwritten()).collect();
-        let together = || writes.is_empty() || self.journal.write_together(&mut writes);
+        let together = || {
+            let batch = self.journal.batch();
+            writes.is_empty() || batch.is_some_and(|journal| journal.write_together(&mut writes))
+        };
         let together = catch_unwind(AssertUnwindSafe(together)).map_err(text_of);
         for run in self.runs.values_mut().filter(touched) {
             match &together {

@@ -287,7 +287,9 @@ impl Recorder {
         }
         let Some(log) = &mut self.log else { return false };
         let (messages, keys) = (&outcome.messages, &self.keys);
-        let apart = match catch_unwind(AssertUnwindSafe(|| log.messages(messages, keys))) {
+        let apart = match catch_unwind(AssertUnwindSafe(|| {
+            log.batch().is_some_and(|log| log.messages(messages, keys))
+        })) {
             Ok(apart) => apart,
             Err(payload) => {
                 self.give_up(Some(payload));
@@ -406,7 +408,7 @@ impl Recorder {
         }
         let Some(log) = &mut self.log else { return };
         let batch = &self.batch;
-        match catch_unwind(AssertUnwindSafe(|| log.try_append(batch))) {
+        match catch_unwind(AssertUnwindSafe(|| log.batch()?.try_append(batch))) {
             Ok(Some(Ok(()))) => {
                 self.batch.clear();
                 self.behind = 0;

@@ -3,7 +3,7 @@
 //! ```text
 //! recorders.for_each(Recorder::gather);
 //! let mut writes: Vec<_> = recorders.filter_map(Recorder::unwritten).collect();
-//! if journal.write_together(&mut writes) {
+//! if journal.batch().is_some_and(|journal| journal.write_together(&mut writes)) {
 //!     recorders.for_each(Recorder::stored_together);
 //! } else {
 //!     recorders.for_each(Recorder::write_alone);

@@ -1,7 +1,7 @@
 //! Stores runs: the header of a run, its events as they happen, and its end.
 //!
 //! ```text
-//! let log = journal.go_on("4k2v9x0abc")?; // this process drives the run now
+//! let log = journal.resume("4k2v9x0abc")?; // this process drives the run now
 //! ```
 
 use super::failure::problem;
@@ -11,8 +11,8 @@ use super::texts::{Prepared, Stored};
 use super::write::all_or_none;
 use super::{driver, tables, together};
 use crate::journal::{
-    Journal, JournalError, JournalErrorKind, Record, RecordedRun, RunHeader, RunJournal, RunWrite,
-    without_secrets,
+    BatchJournal, BatchRunJournal, Journal, JournalError, JournalErrorKind, Record, RecordedRun,
+    RunHeader, RunJournal, RunWrite, without_secrets,
 };
 use endstop_core::{Message, Outcome};
 use endstop_wire::redact::KnownKeys;
@@ -22,6 +22,10 @@ use std::time::Duration;
 impl Journal for SqliteJournal {
     fn hidden(&self) -> KnownKeys {
         KnownKeys::clone(&self.keys())
+    }
+
+    fn batch(&self) -> Option<&dyn BatchJournal> {
+        Some(self)
     }
 
     fn begin(&self, header: &RunHeader) -> Result<Box<dyn RunJournal>, JournalError> {
@@ -39,15 +43,11 @@ impl Journal for SqliteJournal {
         }
     }
 
-    fn write_together(&self, writes: &mut [RunWrite<'_>]) -> bool {
-        together::write(self, writes)
-    }
-
     fn load(&self, id: &str) -> Result<RecordedRun, JournalError> {
         SqliteJournal::load(self, id)
     }
 
-    fn go_on(&self, id: &str) -> Result<Box<dyn RunJournal>, JournalError> {
+    fn resume(&self, id: &str) -> Result<Box<dyn RunJournal>, JournalError> {
         let mine = self.driver()?;
         let connection = self.connection();
         let wrong = |error| self.failure(&error);
@@ -97,6 +97,12 @@ impl Journal for SqliteJournal {
     }
 }
 
+impl BatchJournal for SqliteJournal {
+    fn write_together(&self, writes: &mut [RunWrite<'_>]) -> bool {
+        together::write(self, writes)
+    }
+}
+
 impl Log {
     fn insert(&self, connection: &Connection, records: &[Record]) -> rusqlite::Result<()> {
         let keys = self.journal.keys();
@@ -140,14 +146,6 @@ impl RunJournal for Log {
         Ok(())
     }
 
-    fn try_append(&mut self, records: &[Record]) -> Option<Result<(), JournalError>> {
-        let written = self.journal.try_writing(|connection| self.insert(connection, records))?;
-        if written.is_ok() {
-            self.appended(records);
-        }
-        Some(written)
-    }
-
     fn parked(&mut self) -> Result<(), JournalError> {
         let driver = self.journal.driver()?.name.clone();
         self.journal.writing(|connection| {
@@ -157,13 +155,6 @@ impl RunJournal for Log {
         // There is nothing left to release.
         self.ended = true;
         Ok(())
-    }
-
-    fn messages(&mut self, messages: &[Message], keys: &KnownKeys) -> bool {
-        let keys = self.journal.keys().and(keys);
-        let known = &self.journal.0.known;
-        self.ending = Prepared::after(self.conversation, known, messages, &keys).ok();
-        self.ending.is_some()
     }
 
     fn ended(&mut self, outcome: &Outcome, text: &str) -> Result<(), JournalError> {
@@ -178,5 +169,26 @@ impl RunJournal for Log {
         }
         self.ended = true;
         Ok(())
+    }
+
+    fn batch(&mut self) -> Option<&mut dyn BatchRunJournal> {
+        Some(self)
+    }
+}
+
+impl BatchRunJournal for Log {
+    fn try_append(&mut self, records: &[Record]) -> Option<Result<(), JournalError>> {
+        let written = self.journal.try_writing(|connection| self.insert(connection, records))?;
+        if written.is_ok() {
+            self.appended(records);
+        }
+        Some(written)
+    }
+
+    fn messages(&mut self, messages: &[Message], keys: &KnownKeys) -> bool {
+        let keys = self.journal.keys().and(keys);
+        let known = &self.journal.0.known;
+        self.ending = Prepared::after(self.conversation, known, messages, &keys).ok();
+        self.ending.is_some()
     }
 }

@@ -169,7 +169,8 @@ impl SqliteJournal {
                 Err(problem(self.path(), JournalErrorKind::NotFound, what))
             }
             [] => {
-                let what = format!("there is no run `{name}`; `SqliteJournal::runs` lists all runs");
+                let what =
+                    format!("there is no run `{name}`; `SqliteJournal::runs` lists all runs");
                 Err(problem(self.path(), JournalErrorKind::NotFound, what))
             }
             several => {
@@ -251,7 +252,8 @@ impl SqliteJournal {
             .and_then(|mut select| select.query_row([id], |row| stored_run(row, id)))
             .map_err(|error| match error {
                 rusqlite::Error::QueryReturnedNoRows => {
-                    let what = format!("there is no run `{id}`; `SqliteJournal::runs` lists all runs");
+                    let what =
+                        format!("there is no run `{id}`; `SqliteJournal::runs` lists all runs");
                     problem(self.path(), JournalErrorKind::NotFound, what)
                 }
                 error => self.failure(&error),

@@ -9,7 +9,7 @@ use super::journal::SqliteJournal;
 use super::run_rows::{Beginning, Begun, Log, bytes_of, insert, store_end};
 use super::texts::{Prepared, Stored};
 use super::write::all_or_none;
-use crate::journal::{Record, RunEnd, RunJournal, RunWrite, without_secrets};
+use crate::journal::{Record, RunEnd, RunHeader, RunJournal, RunWrite, without_secrets};
 use endstop_core::Outcome;
 use endstop_wire::redact::KnownKeys;
 use rusqlite::Connection;
@@ -20,7 +20,11 @@ use std::sync::Arc;
 pub(super) fn write(journal: &SqliteJournal, writes: &mut [RunWrite<'_>]) -> bool {
     let keys = journal.keys();
     // Serialises everything before the file is locked.
-    let parts: Option<Vec<_>> = writes.iter().map(|write| Part::new(journal, write)).collect();
+    let parts = writes.iter_mut().map(|write| {
+        let place = place(journal, write.header, write.log.as_deref_mut())?;
+        Part::new(journal, place, write.records, write.end)
+    });
+    let parts: Option<Vec<_>> = parts.collect();
     let Some(parts) = parts else { return false };
     let bytes = parts.iter().map(Part::bytes).sum();
     let store = |connection: &Connection| -> rusqlite::Result<Vec<Numbers>> {
@@ -61,23 +65,37 @@ struct Numbers {
     messages: Vec<i64>,
 }
 
+/// Returns the run to write, and what is stored of its conversation; `None` if this journal cannot write
+/// it.
+fn place<'w>(
+    journal: &'w SqliteJournal,
+    header: Option<&'w RunHeader>,
+    log: Option<&mut (dyn RunJournal + 'static)>,
+) -> Option<(Run<'w>, Stored)> {
+    match (header, log) {
+        (Some(header), None) => {
+            // The conversation has no number yet, so that all of it is stored at the end; the
+            // messages that are already there are found.
+            Some((Run::New(Beginning::new(journal, header).ok()?), Stored::default()))
+        }
+        (None, Some(log)) => {
+            let log: &Log = (log.batch()? as &dyn Any).downcast_ref()?;
+            let mine = Arc::ptr_eq(&log.journal.0, &journal.0) && !log.ended;
+            Some((Run::Old(log.run, log.next), mine.then_some(log.conversation)?))
+        }
+        _ => None,
+    }
+}
+
 impl<'w> Part<'w> {
     /// Returns `None` if this journal cannot write it.
-    fn new(journal: &'w SqliteJournal, write: &RunWrite<'w>) -> Option<Part<'w>> {
-        let (run, conversation) = match (write.header, write.log.as_deref()) {
-            (Some(header), None) => {
-                // The conversation has no number yet, so that all of it is stored at the end; the
-                // messages that are already there are found.
-                (Run::New(Beginning::new(journal, header).ok()?), Stored::default())
-            }
-            (None, Some(log)) => {
-                let log: &Log = (log as &dyn Any).downcast_ref()?;
-                let mine = Arc::ptr_eq(&log.journal.0, &journal.0) && !log.ended;
-                (Run::Old(log.run, log.next), mine.then_some(log.conversation)?)
-            }
-            _ => return None,
-        };
-        let end = match write.end {
+    fn new(
+        journal: &SqliteJournal,
+        (run, conversation): (Run<'w>, Stored),
+        records: &'w [Record],
+        end: Option<RunEnd<'w>>,
+    ) -> Option<Part<'w>> {
+        let end = match end {
             Some(RunEnd { outcome, text, messages, keys }) => {
                 let own = journal.keys();
                 let keys = own.and(keys);
@@ -88,7 +106,7 @@ impl<'w> Part<'w> {
             }
             None => None,
         };
-        Some(Part { run, records: write.records, end })
+        Some(Part { run, records, end })
     }
 
     fn bytes(&self) -> usize {
@@ -131,7 +149,10 @@ impl<'w> Part<'w> {
         if let (Run::New(beginning), Some(begun)) = (&self.run, numbers.begun) {
             *log = Some(Box::new(beginning.stored(journal, begun)));
         }
-        let log = log.as_deref_mut().and_then(|log| (log as &mut dyn Any).downcast_mut::<Log>());
+        let log = log.as_deref_mut().and_then(|log| {
+            let log: &mut dyn Any = log.batch()?;
+            log.downcast_mut::<Log>()
+        });
         // `new` has checked the type.
         if let Some(log) = log {
             log.next += self.records.len() as i64;

@@ -18,10 +18,9 @@ use super::super::network::{AddressError, Connection, cleartext, client, web_add
 use super::super::transport::{Address, Transport, completed};
 use super::error::HttpError;
 use super::headers::{HeaderError, Own};
-use super::options::HttpOptions;
 use super::prepared::Prepared;
 use super::provider::HttpProvider;
-use super::target::{Requested, Target};
+use super::target::{Options, Requested, Target};
 use endstop_core::Price;
 use endstop_http::{Certificates, Client};
 use endstop_wire::catalog::models::ModelLimits;
@@ -43,7 +42,7 @@ type Lookup = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 #[derive(Clone, Default)]
 #[must_use = "a builder does nothing until `build`"]
 pub struct HttpProviderBuilder {
-    options: HttpOptions,
+    options: Options,
     api_key: Option<Secret>,
     headers: Vec<(String, Secret)>,
     user_agent: Option<String>,
@@ -85,43 +84,21 @@ impl HttpProvider {
     /// # Ok::<(), endstop::provider::http::HttpError>(())
     /// ```
     pub fn builder(model: impl Into<String>) -> HttpProviderBuilder {
-        HttpOptions { model: model.into(), ..HttpOptions::default() }.into()
-    }
-
-    /// Creates a provider from the same key and base-URL variables that its own SDK reads.
-    ///
-    /// # Errors
-    /// See [`HttpProviderBuilder::build`].
-    pub fn from_env(options: &HttpOptions) -> Result<HttpProvider, HttpError> {
-        HttpProviderBuilder::from(options.clone()).build()
-    }
-
-    /// Creates a provider with the variables of another environment than the process's.
-    ///
-    /// # Errors
-    /// See [`HttpProviderBuilder::build`].
-    pub fn new(
-        options: &HttpOptions,
-        env: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<HttpProvider, HttpError> {
-        HttpProviderBuilder::from(options.clone()).build_in(env)
-    }
-}
-
-impl From<HttpOptions> for HttpProviderBuilder {
-    fn from(options: HttpOptions) -> HttpProviderBuilder {
+        let options = Options { model: model.into(), ..Options::default() };
         HttpProviderBuilder { options, ..HttpProviderBuilder::default() }
     }
 }
 
 impl HttpProviderBuilder {
-    /// Sets the wire format, if it is not the provider's default: see [`HttpOptions::api`].
+    /// Sets the wire format, if it is not the provider's default. With a
+    /// [base URL](Self::base_url) also a dialect of a format.
     pub fn api(mut self, api: impl Into<String>) -> Self {
         self.options.api = Some(api.into());
         self
     }
 
-    /// Sets an address that replaces the provider's: see [`HttpOptions::base_url`].
+    /// Sets an address that replaces the provider's. Another server may have other prices, so the
+    /// built-in table does not apply to it: with a cost ceiling, set the [price](Self::price).
     pub fn base_url(mut self, url: impl Into<String>) -> Self {
         self.options.base_url = Some(url.into());
         self
@@ -207,8 +184,8 @@ impl HttpProviderBuilder {
         self
     }
 
-    /// Sets if credentials may be sent to another machine over `http://`: see
-    /// [`HttpOptions::allow_http`].
+    /// Sets if credentials may be sent to another machine over `http://`, which anyone on the network
+    /// path can read (default: `false`).
     pub fn allow_http(mut self, allow: bool) -> Self {
         self.options.allow_http = allow;
         self

@@ -1,9 +1,8 @@
 //! Errors of creating an HTTP provider.
 //!
 //! ```
-//! use endstop::provider::http::{HttpError, HttpOptions, HttpProvider};
-//! let options = HttpOptions { model: "openai/gpt-4.1-mini".into(), ..HttpOptions::default() };
-//! let error = HttpProvider::new(&options, &|_| None).unwrap_err();
+//! use endstop::provider::http::{HttpError, HttpProvider};
+//! let error = HttpProvider::builder("openai/gpt-4.1-mini").env(|_| None).build().unwrap_err();
 //! assert!(matches!(error, HttpError::Resolve(_)));
 //! assert!(error.to_string().contains("OPENAI_API_KEY"));
 //! ```
@@ -14,10 +13,11 @@ use super::headers::HeaderError;
 use endstop_http::{CertificateError, SettingsError};
 use endstop_wire::dialect::UnknownApi;
 use endstop_wire::endpoint::ResolveError;
+use std::fmt;
 
 /// The reason why an HTTP provider could not be created. Its text names the fix and contains no
 /// credentials.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum HttpError {
     /// The wire format is unknown.
@@ -130,6 +130,13 @@ pub enum HttpError {
     /// The header of a recording is invalid.
     #[error(transparent)]
     Recording(#[from] RecordedError),
+}
+
+/// The message, because that is what `fn main() -> Result<(), Box<dyn Error>>` prints.
+impl fmt::Debug for HttpError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl HttpError {

@@ -7,14 +7,13 @@
 //! ```
 //!
 //! The key, the address, headers and the connection can also be given as values: see
-//! [`HttpProviderBuilder`]. [`HttpOptions`] has the model and its server as plain data.
+//! [`HttpProviderBuilder`].
 
 mod builder;
 mod call;
 mod deltas;
 mod error;
 mod headers;
-mod options;
 mod params;
 mod prepared;
 mod provider;
@@ -27,5 +26,4 @@ pub use builder::HttpProviderBuilder;
 pub use endstop_http::{CertificateError, Client, ClientBuilder};
 pub use error::{HttpError, RecordedError};
 pub use headers::HeaderError;
-pub use options::HttpOptions;
 pub use provider::HttpProvider;

@@ -10,7 +10,6 @@ use super::super::login::Keys;
 use super::super::network::{AddressError, cleartext, web_address};
 use super::super::sign::Signer;
 use super::error::HttpError;
-use super::options::HttpOptions;
 use endstop_core::Price;
 use endstop_wire::catalog::models::{self, ModelLimits};
 use endstop_wire::catalog::prices;
@@ -19,7 +18,41 @@ use endstop_wire::dialect::{self as wire_api, Dialect, WireFormat};
 use endstop_wire::endpoint::{Overrides, ResolveError, ResolvedModel, Secret, resolve_with};
 use endstop_wire::redact::{address, secrets_out};
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use std::fmt;
 use url::Url;
+
+/// The model and its server.
+#[derive(Clone, Default)]
+pub(super) struct Options {
+    /// `PROVIDER/MODEL`; with a base URL also the bare name of a model.
+    pub(super) model: String,
+    /// The wire format, if it is not the provider's default. With a base URL also a dialect of a
+    /// format.
+    pub(super) api: Option<String>,
+    /// An address that replaces the provider's.
+    pub(super) base_url: Option<String>,
+    /// The model's price; overrides the built-in table.
+    pub(super) price: Option<Price>,
+    /// The model's context window in tokens; overrides the built-in table.
+    pub(super) context_window: Option<u64>,
+    /// `true` to allow sending a key to another machine over `http://`, which anyone on the network
+    /// path can read (default: `false`).
+    pub(super) allow_http: bool,
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("model", &self.model)
+            .field("api", &self.api)
+            // The URL may contain a password.
+            .field("base_url", &self.base_url.as_deref().map(address))
+            .field("price", &self.price)
+            .field("context_window", &self.context_window)
+            .field("allow_http", &self.allow_http)
+            .finish()
+    }
+}
 
 /// The wire format that the options request. The option names either a format or a server's dialect
 /// of one, for example `snowflake`.
@@ -31,7 +64,7 @@ pub(super) struct Requested {
 }
 
 impl Requested {
-    pub(super) fn of(options: &HttpOptions) -> Result<Requested, HttpError> {
+    pub(super) fn of(options: &Options) -> Result<Requested, HttpError> {
         let Some(name) = options.api.as_deref() else {
             return Ok(Requested { api: None, dialect: None });
         };
@@ -53,7 +86,7 @@ impl Requested {
 
 /// A resolved model and the options that it was resolved with.
 pub(super) struct Target<'o> {
-    options: &'o HttpOptions,
+    options: &'o Options,
     pub(super) resolved: ResolvedModel,
     dialect: Option<&'static Dialect>,
     /// `true` if no key is sent.
@@ -64,7 +97,7 @@ pub(super) struct Target<'o> {
 
 impl<'o> Target<'o> {
     pub(super) fn resolve(
-        options: &'o HttpOptions,
+        options: &'o Options,
         requested: Requested,
         key: Option<Secret>,
         env: &dyn Fn(&str) -> Option<String>,

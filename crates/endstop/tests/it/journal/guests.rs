@@ -24,8 +24,8 @@ impl Journal for Alone {
     fn load(&self, id: &str) -> Result<RecordedRun, JournalError> {
         Journal::load(&self.0, id)
     }
-    fn go_on(&self, id: &str) -> Result<Box<dyn RunJournal>, JournalError> {
-        self.0.go_on(id)
+    fn resume(&self, id: &str) -> Result<Box<dyn RunJournal>, JournalError> {
+        self.0.resume(id)
     }
 }
 

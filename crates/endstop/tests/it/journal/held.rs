@@ -217,8 +217,8 @@ impl Journal for Slow {
     fn load(&self, id: &str) -> Result<RecordedRun, JournalError> {
         self.inner.load(id)
     }
-    fn go_on(&self, id: &str) -> Result<Box<dyn RunJournal>, JournalError> {
-        self.inner.go_on(id)
+    fn resume(&self, id: &str) -> Result<Box<dyn RunJournal>, JournalError> {
+        self.inner.resume(id)
     }
 }
 

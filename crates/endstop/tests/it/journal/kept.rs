@@ -126,7 +126,7 @@ async fn run_is_found_by_id_prefix() {
     assert!(journal.find("").is_err());
     let error = journal.find("nosuch").unwrap_err();
     assert_eq!(error.kind, JournalErrorKind::NotFound);
-    assert!(error.to_string().contains("endstop runs"), "{error}");
+    assert!(error.to_string().contains("SqliteJournal::runs"), "{error}");
     let opened: &dyn Journal = &journal;
     assert_eq!(opened.load("nosuch").unwrap_err().kind, JournalErrorKind::NotFound);
 }

@@ -38,8 +38,8 @@ impl Journal for Dies {
     fn load(&self, id: &str) -> Result<RecordedRun, JournalError> {
         self.inner.load(id)
     }
-    fn go_on(&self, id: &str) -> Result<Box<dyn RunJournal>, JournalError> {
-        self.inner.go_on(id)
+    fn resume(&self, id: &str) -> Result<Box<dyn RunJournal>, JournalError> {
+        self.inner.resume(id)
     }
 }
 
@@ -289,8 +289,8 @@ impl<F: Fn(&Record) -> bool + Clone + Send + Sync + 'static> Journal for Watched
     fn load(&self, id: &str) -> Result<RecordedRun, JournalError> {
         self.0.load(id)
     }
-    fn go_on(&self, id: &str) -> Result<Box<dyn RunJournal>, JournalError> {
-        self.0.go_on(id)
+    fn resume(&self, id: &str) -> Result<Box<dyn RunJournal>, JournalError> {
+        self.0.resume(id)
     }
 }
 

@@ -128,7 +128,7 @@ async fn interrupted_run_ends_with_a_reason() {
     // A run ends only once.
     assert!(end_interrupted(&journal, &id, "again").is_err());
     assert!(end_interrupted(&journal, "unknown", "why").is_err());
-    assert!(journal.go_on(&id).is_err());
+    assert!(journal.resume(&id).is_err());
 }
 
 #[tokio::test]

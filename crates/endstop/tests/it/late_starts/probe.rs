@@ -193,8 +193,8 @@ impl Journal for Slow {
     fn load(&self, id: &str) -> Result<RecordedRun, JournalError> {
         self.0.load(id)
     }
-    fn go_on(&self, id: &str) -> Result<Box<dyn RunJournal>, JournalError> {
-        Ok(Box::new(SlowRun(self.0.go_on(id)?)))
+    fn resume(&self, id: &str) -> Result<Box<dyn RunJournal>, JournalError> {
+        Ok(Box::new(SlowRun(self.0.resume(id)?)))
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{Nothing, busy_log, counting_tool};
 use crate::support::agent;
 use endstop::hook::{Hook, HookFuture};
-use endstop::provider::http::{HttpOptions, HttpProvider};
+use endstop::provider::http::HttpProvider;
 use endstop::testkit::{Reply, ScriptedModel, Server, Turn};
 use endstop::tool::{ToolOutput, tool_fn};
 use endstop::{
@@ -32,13 +32,10 @@ async fn gemini_address_has_model_and_stream() {
             Turn::text("It is there."),
         ])
         .unwrap();
-        let options = HttpOptions {
-            model: "google/gemini-2.5-flash".to_owned(),
-            base_url: Some(server.base_url().replace("/v1", "")),
-            ..HttpOptions::default()
-        };
+        let options = HttpProvider::builder("google/gemini-2.5-flash")
+            .base_url(server.base_url().replace("/v1", ""));
         let key = |name: &str| (name == "GEMINI_API_KEY").then(|| "dummy".to_owned());
-        let provider = HttpProvider::new(&options, &key).unwrap();
+        let provider = options.env(key).build().unwrap();
         let look = tool_fn("look", "Looks.", |_: Nothing, _| async { ToolOutput::ok("seen") });
         let agent = Agent::builder(provider).streaming(streaming).tool(look).build().unwrap();
         let outcome = agent.run("Look at it.").unwrap().await;

@@ -33,7 +33,7 @@ impl Journal for Panics {
         let problem = format!("no run {id}");
         Err(JournalError { journal: "mine".to_owned(), problem, kind: JournalErrorKind::NotFound })
     }
-    fn go_on(&self, id: &str) -> Result<Box<dyn RunJournal>, JournalError> {
+    fn resume(&self, id: &str) -> Result<Box<dyn RunJournal>, JournalError> {
         self.load(id).map(|_| Box::new(Log(self.0, 0)) as _)
     }
 }

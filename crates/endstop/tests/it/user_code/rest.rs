@@ -8,7 +8,7 @@ use endstop::budget::SharedBudget;
 use endstop::compaction::CompactionRequest;
 use endstop::event::{AgentEvent, AgentEventKind};
 use endstop::hook::{Approver, CompactionFuture, Compactor, Hook, HookFuture};
-use endstop::provider::http::{HttpOptions, HttpProvider};
+use endstop::provider::http::HttpProvider;
 use endstop::provider::{
     CallEvent, CallSpec, CallStream, ModelSession, Provider, Response, SessionSpec,
 };
@@ -316,14 +316,9 @@ async fn panic_message_has_no_provider_key() {
         Reply::turn(request, &Turn::text("I look.").and_call("leak", &json!({})))
     })
     .unwrap();
-    let options = HttpOptions {
-        model: "openai/gpt-4o".to_owned(),
-        api: Some("openai-chat".to_owned()),
-        base_url: Some(server.base_url()),
-        ..HttpOptions::default()
-    };
-    let provider =
-        HttpProvider::new(&options, &|name| (name == "OPENAI_API_KEY").then(|| KEY.to_owned()));
+    let options =
+        HttpProvider::builder("openai/gpt-4o").api("openai-chat").base_url(server.base_url());
+    let provider = options.env(|name| (name == "OPENAI_API_KEY").then(|| KEY.to_owned())).build();
     let provider = provider.unwrap();
     let none = Hooks::default();
     let leaks: [(&str, In); 5] = [
