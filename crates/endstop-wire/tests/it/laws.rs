@@ -57,7 +57,7 @@ const OF_REQUESTS: &[Row] = &[
     ),
     (
         Reasoning,
-        WireFormat::ALL,
+        &[OpenAiChat, OpenAiResponses, Anthropic, Gemini, CohereV2, BedrockConverse, BedrockInvoke],
         "reasoning in plain text is to show and count it; what is sent back is opaque",
     ),
     (
