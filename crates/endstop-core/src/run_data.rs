@@ -3,7 +3,6 @@
 /// A kind of data that a recorded run may lack. A backtest skips a setting whose data is missing,
 /// because without it the setting could never fire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[non_exhaustive]
 pub enum RunData {
     /// The cost of each turn.
     Cost,

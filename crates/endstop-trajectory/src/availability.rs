@@ -75,8 +75,6 @@ impl AvailableData {
             RunData::Reward => !self.reward,
             // No format records a confidence for each step.
             RunData::Confidence => true,
-            // Data that no format of this version can have.
-            _ => true,
         })
     }
 

@@ -37,6 +37,7 @@ pub(crate) use build::{arguments, parts};
 pub use content::Content;
 pub use findings::Findings;
 pub(crate) use findings::shortened;
+pub use formats::agents::endstop::ending as endstop_ending;
 pub use formats::agents::opencode::session as opencode_session;
 pub use formats::formats;
 pub(crate) use formats::generic::atif::ours;

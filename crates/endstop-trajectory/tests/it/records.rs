@@ -319,6 +319,8 @@ fn similar_documents_have_distinct_formats() {
         (json!({"schema": "neutral-traj/1", "run_id": "r", "steps": []}), Some("neutral-traj/1")),
         (json!({"schema": "neutral-traj/9"}), Some("neutral-traj/1")),
         (json!({"schema": "other/1"}), None),
+        (json!({"type": "turn_started", "turn": 1, "attempt": 1}), Some("endstop-events")),
+        (json!({"type": "outcome"}), None),
         (json!({"messages": messages}), Some("openai-messages")),
         (
             json!({"messages": messages, "response": {"choices": []}, "kwargs": {}}),

@@ -10,7 +10,8 @@ pub(crate) mod generic;
 
 use super::format::Format;
 use agents::{
-    claude_code, codex, copilot, cursor, gemini_cli, opencode, openhands, pi, qwen_code, swe_agent,
+    claude_code, codex, copilot, cursor, endstop, gemini_cli, opencode, openhands, pi, qwen_code,
+    swe_agent,
 };
 use benchmarks::{agentdojo, intercode, malt, react_log, tau_bench, tau2, tothf};
 use generic::{atif, inspect, messages, neutral, otel};
@@ -20,6 +21,7 @@ use generic::{atif, inspect, messages, neutral, otel};
 const FORMATS: &[&[Format]] = &[
     neutral::FORMATS,
     atif::FORMATS,
+    endstop::FORMATS,
     // Before Claude Code, whose records have similar members.
     qwen_code::FORMATS,
     claude_code::FORMATS,

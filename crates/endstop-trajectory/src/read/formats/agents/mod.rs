@@ -4,6 +4,7 @@ pub(crate) mod claude_code;
 pub(crate) mod codex;
 pub(crate) mod copilot;
 pub(crate) mod cursor;
+pub(crate) mod endstop;
 pub(crate) mod gemini_cli;
 pub(crate) mod opencode;
 pub(crate) mod openhands;
