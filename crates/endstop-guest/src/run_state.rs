@@ -51,8 +51,6 @@ pub enum Reported {
     Ignored,
     /// No response of the conversation has asked for the call.
     Unknown,
-    /// The call is open in several conversations, and the result was given to none of them.
-    Ambiguous,
 }
 
 /// A handle for one model call at a time.
@@ -327,14 +325,10 @@ impl RunState {
             all.clone().filter(|index| self.talks[*index].waits_for(call_id)).collect();
         let of_handle = |index: &&usize| self.talks[**index].of == handle.of;
         let index = if handle.is_own() {
-            match waiting[..] {
-                [only] => Some(only),
-                [] => None,
-                _ => match waiting.iter().find(|index| self.talks[**index].is_own) {
-                    Some(own) => Some(*own),
-                    None => return Reported::Ambiguous,
-                },
-            }
+            // Some servers number the calls of each response, so agents that work at the same time may wait for
+            // the same id.
+            let own = waiting.iter().find(|index| self.talks[**index].is_own);
+            own.or(waiting.first()).copied()
         } else {
             // Calls of one name may be in flight at the same time, each in a conversation of its own.
             let last = |index: &&usize| self.talks[**index].last_handle == handle.number;

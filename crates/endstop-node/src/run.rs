@@ -300,9 +300,6 @@ impl NativeRun {
             Reported::Unknown => {
                 "no response here has asked for it; pass the Call of a Turn, or its id"
             }
-            Reported::Ambiguous => {
-                "several conversations wait for it; pass its result to the ModelCall that asked for it"
-            }
         };
         Err(config(format!("invalid call `{call}`: {problem}")))
     }

@@ -194,9 +194,10 @@ abstract class Calls {
 
   /**
    * Feeds the result of a tool call. `call` is a `Call` or its id. An output other than text is
-   * written as JSON; an `Error` is an error. A result given to a `ModelCall` belongs to its conversation. A
-   * second result of a call is ignored, and so is one of a call that was held back; the id of a call that no
-   * response has asked for, or for which several conversations wait, is an error. False: the run has ended.
+   * written as JSON; an `Error` is an error. A result given to a `ModelCall` belongs to its conversation; given
+   * to the `Run`, to the run's own if that waits for the id, else to the one that waits longest. A second result of
+   * a call is ignored, and so is one of a call that was held back; the id of a call that no response has asked for
+   * is an error. False: the run has ended.
    */
   result(call: Call | string, output: unknown, options: ResultOptions = {}): boolean {
     const failed = output instanceof Error;

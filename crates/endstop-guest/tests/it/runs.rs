@@ -435,11 +435,9 @@ fn result_belongs_to_conversation_it_is_given_to() {
     for handle in [&first, &second] {
         run.turn(START, handle, describe(said("", "tool_calls", vec![call("0", "{}")])));
     }
-    // Given to the run, it may belong to either.
-    assert_eq!(run.result(START, &own(), "0", report()), Reported::Ambiguous);
     assert_eq!(run.result(START, &second, "0", report()), Reported::Taken);
     assert_eq!(run.result(START, &second, "0", report()), Reported::Ignored);
-    // Only the other one is still open.
+    // Given to the run, it belongs to the one that still waits.
     assert_eq!(run.result(START, &own(), "0", report()), Reported::Taken);
     assert_eq!(run.result(START, &own(), "0", report()), Reported::Ignored);
     assert_eq!(run.result(START, &first, "1", report()), Reported::Unknown);

@@ -644,9 +644,10 @@ class _Calls:
         is written as JSON; an exception is an error. `halt` is a reason to end the run as
         `error_halted`. False: the run has ended.
 
-        A result given to a ModelCall belongs to its conversation. A second result of a call is
-        ignored, and so is one of a call that was held back. Raises ConfigError for the id of a
-        call that no response has asked for, or for which several conversations wait.
+        A result given to a ModelCall belongs to its conversation; given to the Run, to the Run's
+        own if that waits for the id, else to the one that waits longest. A second result of a call
+        is ignored, and so is one of a call that was held back. Raises ConfigError for the id of a
+        call that no response has asked for.
         """
 
 @disjoint_base

@@ -99,9 +99,9 @@ impl Calls {
     /// written as JSON; an exception is an error. `halt` is a reason to end the run as `error_halted`.
     /// False: the run has ended.
     ///
-    /// A result given to a ModelCall belongs to its conversation. A second result of a call is ignored, and
-    /// so is one of a call that was held back. Raises ConfigError for the id of a call that no response has
-    /// asked for, or for which several conversations wait.
+    /// A result given to a ModelCall belongs to its conversation; given to the Run, to the Run's own if that
+    /// waits for the id, else to the one that waits longest. A second result of a call is ignored, and so is
+    /// one of a call that was held back. Raises ConfigError for the id of a call that no response has asked for.
     #[pyo3(signature = (call, output, *, status = "ok", variables = None, metrics = None,
                         halt = None))]
     #[expect(clippy::too_many_arguments, reason = "keywords of a Python function")]
@@ -125,9 +125,6 @@ impl Calls {
             Reported::Taken | Reported::Ignored => return Ok(running),
             Reported::Unknown => {
                 "no response here has asked for it; pass the Call of a Turn, or its id"
-            }
-            Reported::Ambiguous => {
-                "several conversations wait for it; pass its result to the ModelCall that asked for it"
             }
         };
         Err(error(py, Exception::Config, format!("invalid call `{id}`: {problem}")))
