@@ -14,6 +14,7 @@ use crate::spend_args::SpendArgs;
 #[cfg(feature = "restate")]
 use crate::worker_args::WorkerArgs;
 use clap::{Parser, Subcommand};
+use endstop::Termination;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -329,8 +330,17 @@ pub(crate) struct RunsArgs {
     /// Maximum number of runs to list.
     #[arg(short, long, value_name = "N", default_value_t = 20)]
     pub(crate) number: u32,
+    /// Only runs that did not end in a success, or whose work a verifier rejected.
+    #[arg(long)]
+    pub(crate) failed: bool,
+    /// Only runs with this ending.
+    #[arg(long, value_name = "ENDING")]
+    pub(crate) ended: Option<Termination>,
+    /// Only runs that started at most this long ago (7d, 12h), or on this day (UTC) or later (2026-11-01).
+    #[arg(long, value_name = "TIME", value_parser = crate::quantity::since)]
+    pub(crate) since: Option<crate::quantity::Since>,
     /// List the live runs of this user instead: what each does, and what it has cost.
-    #[arg(long, conflicts_with_all = ["number", "journal"])]
+    #[arg(long, conflicts_with_all = ["number", "failed", "ended", "since", "journal"])]
     pub(crate) live: bool,
     /// The journal file [default: journal.db in the user's state folder].
     #[arg(long, value_name = "FILE")]

@@ -97,12 +97,7 @@ pub(crate) fn tip(error: &clap::Error) -> Option<String> {
         ErrorKind::InvalidSubcommand => {
             let word = context(ContextKind::InvalidSubcommand)?;
             let names: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| *names).copied().collect();
-            // Two letters in the wrong order are two edits, as far as `runs` is from `rnu`.
-            let swapped = names.iter().find(|name| letters(name) == letters(word));
-            let problem = match swapped {
-                Some(name) => format!(" (did you mean `{name}`?)"),
-                None => unknown_key(word, &names).replacen("unknown name", "", 1),
-            };
+            let problem = unknown_key(word, &names).replacen("unknown name", "", 1);
             Some(format!(
                 "unrecognized subcommand '{}'{problem}; --help describes the commands",
                 shorten(word, 60)
@@ -129,12 +124,6 @@ pub(crate) fn tip(error: &clap::Error) -> Option<String> {
         }
         _ => None,
     }
-}
-
-fn letters(word: &str) -> Vec<char> {
-    let mut letters: Vec<char> = word.chars().collect();
-    letters.sort_unstable();
-    letters
 }
 
 /// Returns the words up to the next flag.

@@ -56,6 +56,16 @@ pub(crate) enum Since {
     At(u64),
 }
 
+impl Since {
+    /// Returns the moment as a Unix time in milliseconds.
+    pub(crate) fn unix_ms(self, now: u64) -> u64 {
+        match self {
+            Since::Ago(age) => now.saturating_sub(age.as_millis() as u64),
+            Since::At(at) => at,
+        }
+    }
+}
+
 /// Parses the beginning of a period: an age (`7d`), or a day of UTC (`2026-11-01`).
 pub(crate) fn since(text: &str) -> Result<Since, String> {
     if let Ok(day) = text.parse::<jiff::civil::Date>() {

@@ -6,7 +6,7 @@ pub(crate) fn did_you_mean<'n>(name: &str, known: impl IntoIterator<Item = &'n s
     let start: String = name.chars().take(64).collect();
     let near = known
         .into_iter()
-        .map(|known| (strsim::levenshtein(&start, known), known))
+        .map(|known| (strsim::osa_distance(&start, known), known))
         // Allow one typo, and one more for every four characters of the name.
         .filter(|(distance, known)| *distance <= 1 + known.len() / 4)
         .min();

@@ -20,6 +20,7 @@
 //! Source: ExAthena's `Terminations` (14 subtypes). Entries marked "Endstop" are additions: events
 //! that the sources have without a name at the level of a run.
 
+use crate::nearest::did_you_mean;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -222,8 +223,15 @@ pub struct UnknownTermination(
 
 impl fmt::Display for UnknownTermination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> = Termination::ALL.iter().map(|t| t.as_str()).collect();
-        write!(f, "unknown termination `{}`; expected one of {}", self.0, names.join(", "))
+        let names = || Termination::ALL.iter().map(|t| t.as_str());
+        let near = did_you_mean(&self.0, names());
+        write!(f, "unknown termination `{}`", self.0)?;
+        if near.is_empty() {
+            let names: Vec<&str> = names().collect();
+            write!(f, "; expected one of {}", names.join(", "))
+        } else {
+            f.write_str(&near)
+        }
     }
 }
 

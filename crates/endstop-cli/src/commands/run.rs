@@ -44,9 +44,18 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> Result {
     let events = EventFile::of(&args.output)?;
     let configured = settings.model.is_some() || settings.base_url.is_some();
     if !configured && cassette.recording().is_none() {
-        if args.task.is_some() || cassette.records() || !args.attachments.is_empty() {
+        // A job that lost its settings must not pass as a demo.
+        let asks_for_work = args.task.is_some()
+            || cassette.records()
+            || !args.attachments.is_empty()
+            || !settings.tools.is_empty()
+            || !settings.mcp.is_empty()
+            || settings.verify.is_some()
+            || settings.policy.is_some()
+            || !io::stdin().is_terminal();
+        if asks_for_work {
             return Err(Failure::usage(
-                "no model is configured; set one with --model PROVIDER/MODEL (`endstop providers` lists them) or `model = \"…\"` in endstop.toml; `endstop run` without a task shows a demo",
+                "no model is configured; set one with --model PROVIDER/MODEL (`endstop providers` lists them) or `model = \"…\"` in endstop.toml; `endstop demo fix` shows a run without a model",
             ));
         }
         output::note(&format!("endstop: {NO_MODEL}\n"));

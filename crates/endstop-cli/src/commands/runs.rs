@@ -9,6 +9,7 @@ use crate::render::amounts::seconds;
 use crate::render::date::now_ms;
 use crate::visible::shorten;
 use endstop::NanoUsd;
+use endstop::core::Category;
 use endstop::journal::RunSummary;
 use std::time::Duration;
 
@@ -20,7 +21,18 @@ pub(crate) fn run(args: &RunsArgs, as_json: bool) -> Result {
         return live::list(as_json);
     }
     let journal = journal_path::to_read(&JournalPath::of(args.journal.as_deref(), None)?)?;
-    let runs = journal.runs(args.number).map_err(|error| Failure::usage(error.to_string()))?;
+    let now = now_ms();
+    let since = args.since.map_or(0, |since| since.unix_ms(now));
+    let wanted = |run: &RunSummary| {
+        run.started_ms >= since
+            && (!args.failed || has_failed(run))
+            && args.ended.is_none_or(|ending| run.termination.as_deref() == Some(ending.as_str()))
+    };
+    let filtered = args.failed || args.ended.is_some() || since > 0;
+    let most = if filtered { u32::MAX } else { args.number };
+    let mut runs = journal.runs(most).map_err(|error| Failure::usage(error.to_string()))?;
+    runs.retain(wanted);
+    runs.truncate(args.number as usize);
     if as_json {
         for run in &runs {
             output::json(run);
@@ -28,22 +40,33 @@ pub(crate) fn run(args: &RunsArgs, as_json: bool) -> Result {
         return Ok(0);
     }
     if runs.is_empty() {
-        output::note(&format!("no run is stored in {} yet", journal.path().display()));
+        let none = if filtered { "no such run is stored in" } else { "no run is stored yet in" };
+        output::note(&format!("{none} {}", journal.path().display()));
         return Ok(0);
     }
-    let now = now_ms();
+    // The ids of guarded runs are names, and longer than those of other runs.
+    let width =
+        runs.iter().map(|run| one_line(&run.id, 60).chars().count()).max().unwrap_or(0).max(10);
     output::line(&format!(
-        "{:<10}  {:>12}  {:<28}  {:>5}  {:>9}  task",
+        "{:<width$}  {:>12}  {:<28}  {:>5}  {:>9}  task",
         "run", "started", "ended as", "turns", "cost"
     ));
     for run in &runs {
         // Redacted again, because the process that stored a run may not have known all secrets.
-        output::line(&line(run, now));
+        output::line(&line(run, width, now));
     }
     Ok(0)
 }
 
-fn line(run: &RunSummary, now: u64) -> String {
+/// `true` if a run has ended without a success, or its process died, or a verifier rejected its work.
+fn has_failed(run: &RunSummary) -> bool {
+    match &run.category {
+        Some(category) => category != Category::Success.as_str() || run.verified == Some(false),
+        None => !run.running && !run.parked,
+    }
+}
+
+fn line(run: &RunSummary, width: usize, now: u64) -> String {
     let ended = match &run.termination {
         Some(name) if run.verified == Some(false) => format!("{}, rejected", one_line(name, 60)),
         Some(name) => one_line(name, 60),
@@ -55,16 +78,19 @@ fn line(run: &RunSummary, now: u64) -> String {
     let cost = run.cost.map(NanoUsd::to_usd);
     let cost = cost.map_or_else(|| "–".to_owned(), |usd| format!("${usd:.4}"));
     format!(
-        "{:<10}  {:>12}  {ended:<28}  {turns:>5}  {cost:>9}  {}",
+        "{:<width$}  {:>12}  {ended:<28}  {turns:>5}  {cost:>9}  {}",
         one_line(&run.id, 60),
         ago(run.started_ms, now),
         task(run)
     )
 }
 
-/// Returns the task, after the run that this one branched from.
+/// Returns the task, after the run that this one branched from, or the demo that it is.
 fn task(run: &RunSummary) -> String {
     let task = one_line(&run.task, 60);
+    if let Some(demo) = &run.demo {
+        return format!("(demo {}) {task}", one_line(demo, 30));
+    }
     match (&run.continues, run.branched_at) {
         (Some(from), Some(turn)) => {
             format!("(branch of {} at turn {turn}) {task}", one_line(from, 60))

@@ -6,7 +6,6 @@ use crate::config::spend::Ceilings;
 use crate::config::trust::Layers;
 use crate::failure::{Failure, Result};
 use crate::output;
-use crate::quantity::Since;
 use crate::render::date::now_ms;
 use crate::render::spend::{Account, Group, lines};
 use crate::spend_args::{By, SpendArgs};
@@ -22,11 +21,7 @@ pub(crate) fn run(args: &SpendArgs, as_json: bool) -> Result {
     let place = JournalPath::of(args.journal.as_deref(), settings.folder_journal())?;
     let journal = journal_path::to_read(&place)?;
     let now = now_ms();
-    let since = match args.since {
-        Some(Since::Ago(age)) => now.saturating_sub(age.as_millis() as u64),
-        Some(Since::At(at)) => at,
-        None => 0,
-    };
+    let since = args.since.map_or(0, |since| since.unix_ms(now));
     let wrong = |error: endstop::journal::JournalError| Failure::usage(error.to_string());
     let groups = groups(args.by, &journal.spending(since).map_err(wrong)?);
     let books = journal.day_books(now / DAY_MS, now).map_err(wrong)?;

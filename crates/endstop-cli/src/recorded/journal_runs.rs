@@ -6,7 +6,7 @@ use endstop::core::Event;
 use endstop::core::replay::Replay;
 use endstop::journal::{JournalError, JournalErrorKind, RecordedRun, SqliteJournal};
 use endstop::{
-    NanoUsd, Outcome, Part, Termination, Usage,
+    NanoUsd, Part, Usage,
     core::{Effect, EventKind, RunEvent, RunSpec},
     policy::Registry,
     provider::ModelTurn,
@@ -15,11 +15,9 @@ use endstop_trajectory as traj;
 use endstop_trajectory::read::{Problem, ProblemKind, Walk, open_regular};
 use endstop_trajectory::replay::{Setting, replay_events};
 use jiff::Timestamp;
-use serde::Deserialize as _;
 use serde_json::Value;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::str::FromStr as _;
 
 /// The first bytes of every SQLite file.
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
@@ -102,7 +100,9 @@ fn each_of(
     with: &mut dyn FnMut(std::result::Result<Run, Problem>),
 ) -> std::result::Result<(), JournalError> {
     let journal = SqliteJournal::read(path)?;
-    let mut ids: Vec<String> = journal.runs(u32::MAX)?.into_iter().map(|run| run.id).collect();
+    let runs = journal.runs(u32::MAX)?.into_iter();
+    // Demos are no sessions of the user: scripts that end badly on purpose, at prices that nobody paid.
+    let mut ids: Vec<String> = runs.filter(|run| run.demo.is_none()).map(|run| run.id).collect();
     // `runs` lists the newest run first.
     ids.reverse();
     for (id, at) in ids.iter().zip(1..) {
@@ -222,7 +222,7 @@ fn trajectory(run: &RecordedRun) -> traj::Trajectory<'static> {
     }
     let followed = replay.outcome().and_then(|outcome| serde_json::to_value(outcome).ok());
     if let Some(outcome) = run.outcome.as_ref().or(followed.as_ref()) {
-        ended(&mut made, outcome, run.verified);
+        (made.recorded, made.ending) = traj::read::endstop_ending(outcome, run.verified);
     }
     made
 }
@@ -271,73 +271,7 @@ fn as_json(arguments: &str) -> String {
     }
 }
 
-/// Sets the ending. A success counts as good unless the verifier rejected it.
-fn ended(made: &mut traj::Trajectory<'static>, outcome: &Value, verified: Option<bool>) {
-    let Some(name) = outcome["termination"].as_str() else { return };
-    let verified = verified.or_else(|| outcome["verified"].as_bool());
-    let termination = Termination::from_str(name).ok();
-    if let Some(termination) = termination {
-        made.recorded.success = Some(termination.is_success() && verified != Some(false));
-    }
-    // A record of a later version may hold what this one cannot read; its ending is still known.
-    let answer = Outcome::deserialize(outcome).ok().and_then(|outcome| outcome.answer());
-    made.ending = Some(traj::Ending {
-        reason: termination.map_or("unknown", reason).into(),
-        native: Some(name.to_owned().into()),
-        answer: answer.map(Into::into),
-        ..traj::Ending::default()
-    });
-}
-
-/// Returns the name of the ending in the vocabulary of trajectories.
-fn reason(termination: Termination) -> &'static str {
-    match termination {
-        Termination::Stop => "final",
-        Termination::Submitted => "agent_submit",
-        Termination::ErrorMaxTurns => "max_turns",
-        Termination::ErrorMaxBudgetUsd => "cost_limit",
-        Termination::ErrorMaxTokens => "token_limit",
-        Termination::ErrorTimeout => "timeout",
-        Termination::ErrorPromptTooLong | Termination::ErrorCompactionFailed => "context_overflow",
-        Termination::ErrorThinkingStarved | Termination::ErrorOutputTruncated => "output_length",
-        Termination::ErrorDuringExecution
-        | Termination::ErrorContentFiltered
-        | Termination::ErrorProviderRejected
-        | Termination::ErrorProviderAuth => "provider_error",
-        Termination::ErrorMaxStructuredOutputRetries
-        | Termination::ErrorConsecutiveMistakes
-        | Termination::ErrorNoProgress
-        | Termination::ErrorSchemaValidation
-        | Termination::GaveUp => "agent_error",
-        Termination::ErrorHalted => "harness_error",
-        Termination::Cancelled | Termination::Terminated => "cancelled",
-        _ => "unknown",
-    }
-}
-
 fn iso_8601(unix_ms: u64) -> Option<std::borrow::Cow<'static, str>> {
     let time = Timestamp::from_millisecond(i64::try_from(unix_ms).ok()?).ok()?;
     Some(time.to_string().into())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn ending_of_run_has_its_answer() {
-        let answer = |outcome: &Value| {
-            let mut made = traj::Trajectory::new("run");
-            ended(&mut made, outcome, None);
-            let ending = made.ending.unwrap();
-            (ending.reason.into_owned(), ending.answer.map(std::borrow::Cow::into_owned))
-        };
-        let by =
-            json!({"layer": "tool", "name": "finish", "evidence": "the model called `finish`"});
-        let done = json!({"termination": "submitted", "decided_by": by, "deliverable": "Paris."});
-        assert_eq!(answer(&done), ("agent_submit".to_owned(), Some("Paris.".to_owned())));
-        let later = json!({"termination": "submitted", "decided_by": "another form"});
-        assert_eq!(answer(&later), ("agent_submit".to_owned(), None));
-    }
 }

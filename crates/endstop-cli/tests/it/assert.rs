@@ -124,7 +124,7 @@ fn failed_run_is_named_with_its_evidence() {
 fn run_is_found_as_explain_finds_it() {
     let cli = stored(&[]);
     let listed = cli.run(["runs", "--json", "--journal", "j.db"]).exits(0).lines();
-    let id = listed[0]["id"].as_str().unwrap();
+    let id = listed[0]["run_id"].as_str().unwrap();
     let checks = ["--tool-called", "read_file=2", "--max-turns", "4", "--success"];
     for run in [id, &id[..5], "last"] {
         let told = asserted(&cli, run, &checks, 0);

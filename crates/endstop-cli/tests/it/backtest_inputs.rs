@@ -185,7 +185,7 @@ fn journal_runs_replay_their_events() {
     assert_eq!(found["figures"]["datasets"][0]["runs_with_tokens"], 2);
     assert_eq!(found["census"]["results"], 4);
 
-    let id = cli.run(["runs", "--json", "--journal", "j.db"]).exits(0).lines()[1]["id"].clone();
+    let id = cli.run(["runs", "--json", "--journal", "j.db"]).exits(0).lines()[1]["run_id"].clone();
     let explain = ["backtest", "j.db", "--limit", "max_turns=2", "--explain", id.as_str().unwrap()];
     let told = cli.run(explain).exits(0).stdout;
     assert!(told.contains("■ limits fires: would have saved 2 steps"), "{told}");

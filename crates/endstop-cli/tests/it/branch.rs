@@ -23,7 +23,7 @@ fn steps(most: usize) -> impl Fn(&Request) -> Reply + Send + Sync + 'static {
 fn stored(cli: &Cli, server: &Server, api: &str) -> String {
     let args = [&["Do the steps.", "--tool", "shell"][..], &JOURNAL].concat();
     cli.run(agent_args(server, api, &args)).exits(0);
-    cli.run(["runs", "--json", "--journal", "j.db"]).exits(0).lines()[0]["id"]
+    cli.run(["runs", "--json", "--journal", "j.db"]).exits(0).lines()[0]["run_id"]
         .as_str()
         .unwrap()
         .to_owned()

@@ -15,7 +15,7 @@ fn stored(cli: &Cli, server: &Server) -> String {
 
 fn newest(cli: &Cli) -> String {
     let runs = cli.run(["runs", "--json", "--journal", "j.db"]).exits(0).lines();
-    runs[0]["id"].as_str().unwrap().to_owned()
+    runs[0]["run_id"].as_str().unwrap().to_owned()
 }
 
 fn shell(command: &str) -> Turn {

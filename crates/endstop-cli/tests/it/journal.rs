@@ -53,7 +53,7 @@ fn run_is_listed_and_explained() {
         let done = cli.agent(&server, api, &args).exits(20);
         let runs = cli.run(["runs", "--json", "--journal", "j.db"]).exits(0).lines();
         assert_eq!(runs.len(), 1);
-        let id = runs[0]["id"].as_str().unwrap();
+        let id = runs[0]["run_id"].as_str().unwrap();
         assert_eq!(runs[0]["termination"], "error_no_progress");
         let done = done.notes(&[&format!("endstop explain {id}")]);
 
@@ -122,7 +122,7 @@ fn killed_run_resumes_under_its_id() {
         let told = cli.run(["explain", "last", "--journal", "j.db"]).exits(0).stdout;
         assert!(told.contains("no outcome: its process died"), "{told}");
 
-        let id = before[0]["id"].as_str().unwrap();
+        let id = before[0]["run_id"].as_str().unwrap();
         let hint =
             format!("\nnext: resume: endstop run --resume {id} --trust-journal --journal j.db\n");
         assert!(told.contains(&hint), "{told}");
@@ -161,7 +161,7 @@ fn raised_limit_lets_run_resume() {
     assert_eq!((&outcome["turns"], &outcome["tool_calls"]), (&json!(5), &json!(4)));
     assert_eq!(cli.read("steps.txt"), "step 1\nstep 2\nstep 3\nstep 4\n");
     let runs = cli.run(["runs", "--json", "--journal", "j.db"]).exits(0).lines();
-    assert_eq!(runs[0]["continues"], runs[1]["id"]);
+    assert_eq!(runs[0]["continues"], runs[1]["run_id"]);
 }
 
 #[test]
@@ -335,7 +335,7 @@ fn no_written_byte_contains_keys() {
         let second = Started::new(command(&again), "").finish().exits(0);
         assert_eq!(second.outcome()["termination"], "stop");
         for run in cli.run(["runs", "--json", "--journal", "j.db"]).lines() {
-            let id = run["id"].as_str().unwrap();
+            let id = run["run_id"].as_str().unwrap();
             let page = format!("{id}.html");
             cli.run(["explain", id, "--html", &page, "--journal", "j.db"]).exits(0);
             let told = cli.run(["explain", id, "--json", "--journal", "j.db"]).exits(0);

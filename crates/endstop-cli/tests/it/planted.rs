@@ -166,7 +166,7 @@ fn told(cli: &Cli, journal: &str) -> Vec<(String, Vec<u8>)> {
     };
     let list = cli.run(["runs", "--json", "--journal", journal]).exits(0);
     let ids: Vec<String> =
-        list.lines().iter().map(|line| line["id"].as_str().unwrap().to_owned()).collect();
+        list.lines().iter().map(|line| line["run_id"].as_str().unwrap().to_owned()).collect();
     assert!(!ids.is_empty());
     keep("runs --json", list);
     keep("runs", cli.run(["runs", "--journal", journal]));

@@ -14,7 +14,7 @@ fn run(cli: &Cli, server: &Server, more: &[&str]) -> crate::cli::Done {
 
 fn ids(cli: &Cli) -> Vec<String> {
     let runs = cli.run(["runs", "--json", "--journal", "j.db"]).exits(0).lines();
-    runs.iter().map(|run| run["id"].as_str().unwrap().to_owned()).collect()
+    runs.iter().map(|run| run["run_id"].as_str().unwrap().to_owned()).collect()
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Ceilings per day that processes share, and `endstop spend`.
 
-use crate::cli::{Cli, Started, agent_args, answering, eventually, playing};
+use crate::cli::{Cli, Done, Started, agent_args, answering, eventually, playing};
 use endstop::NanoUsd;
 use endstop::budget::Amount;
 use endstop::journal::{DayBooks, DayBudget, SqliteJournal};
@@ -258,4 +258,67 @@ fn resumed_run_keeps_its_ceilings() {
     assert!(again.stderr.contains("of the project `web`"), "{}", again.stderr);
     let spent = books(&cli.path("j.db"), now_ms());
     assert!(spent.spent <= NanoUsd::from_usd(0.02) && spent.reserved == NanoUsd::ZERO);
+}
+
+/// Nobody pays a script, and its runs are no sessions of the user.
+#[test]
+fn demos_count_nowhere() {
+    let cli = Cli::new();
+    cli.write("spend.toml", "[spend]\nmax_usd_per_day = 0.30\n");
+    let spend = ["spend", "--config", "spend.toml"];
+    let state = cli.path("state");
+    let with = |args: &[&str]| {
+        let mut command = cli.command(args);
+        command.env("XDG_STATE_HOME", &state).env("HOME", cli.dir.path());
+        Started::new(command, "").finish()
+    };
+    let prints = |done: Done, texts: &[&str]| {
+        texts.iter().for_each(|text| assert!(done.stdout.contains(text), "{text}: {done:#?}"));
+    };
+    for _ in 0..2 {
+        with(&["demo", "budget"]).exits(20);
+    }
+    let spent = with(&spend).exits(0).notes(&["no run is stored"]);
+    prints(spent, &["$0.0000 of $0.3000 spent"]);
+    prints(with(&["runs"]).exits(0), &["(demo budget)", "error_max_budget_usd"]);
+    assert_eq!(with(&["runs", "--json"]).exits(0).lines()[0]["demo"], "budget");
+    let journal = state.join("endstop/journal.db");
+    let audited = with(&["audit", journal.to_str().unwrap()]);
+    assert!(!audited.stdout.contains("2 sessions"), "{}", audited.stdout);
+    // The ceiling of the day has room for a run of the user.
+    let server = playing([Turn::text("Done.").usage(1_000, 100)]);
+    let args = ["Go.", "--max-output-tokens", "300", "--config", "spend.toml"];
+    let real = agent_args(&server, "openai-chat", &[&args[..], &PRICE].concat());
+    let real: Vec<&str> = real.iter().map(String::as_str).collect();
+    with(&real).exits(0);
+    prints(with(&spend).exits(0), &["$0.0045 of $0.3000 spent"]);
+    let audited = with(&["audit", journal.to_str().unwrap()]).exits(0);
+    assert!(audited.stdout.contains("1 session"), "{}", audited.stdout);
+}
+
+#[test]
+fn runs_are_listed_by_ending_and_time() {
+    let cli = Cli::new();
+    let server = answering(|request| {
+        let turn = Turn::text("Half an answ");
+        Reply::turn(request, &if request.number == 1 { turn.finish("length") } else { turn })
+    });
+    for status in [20, 0] {
+        let args = ["Go.", "--journal", "j.db", "--max-continuations", "0"];
+        cli.run(agent_args(&server, "openai-chat", &args)).exits(status);
+    }
+    let listed = |more: &[&str]| {
+        let args = [&["runs", "--json", "--journal", "j.db"][..], more].concat();
+        let runs = cli.run(args).exits(0).lines();
+        runs.iter().map(|run| run["termination"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(listed(&[]), ["stop", "error_output_truncated"]);
+    assert_eq!(listed(&["--failed"]), ["error_output_truncated"]);
+    assert_eq!(listed(&["--failed", "-n", "1"]), ["error_output_truncated"]);
+    assert_eq!(listed(&["--ended", "stop"]), ["stop"]);
+    assert_eq!(listed(&["--since", "1h"]).len(), 2);
+    assert!(listed(&["--since", "2999-01-01"]).is_empty());
+    let wrong = cli.run(["runs", "--ended", "error_output_truncate"]).exits(2).stderr;
+    assert!(wrong.contains("did you mean `error_output_truncated`"), "{wrong}");
+    cli.run(["runs", "--ended", "gave_up", "--journal", "j.db"]).exits(0).notes(&["no such run"]);
 }

@@ -111,6 +111,28 @@ fn is_status(row: &str) -> bool {
     row.starts_with("turn 1/25 · 0 tokens")
 }
 
+/// A demo is for a person who tries the command. A job that lost its settings must not pass as one.
+#[test]
+fn run_without_model_is_a_demo_only_for_a_person() {
+    let (status, text) = Terminal::with(Cli::new(), ["run"]).finish();
+    assert!(status == 0 && text.contains("showing the built-in `fix` demo"), "{status}: {text}");
+    let bare: &[&str] = &["run"];
+    let works: [&[&str]; 4] = [
+        &["run", "Fix it."],
+        &["run", "--tool", "shell"],
+        &["run", "--verify", "false"],
+        &["run", "--policy", "max_steps={\"steps\": 1}"],
+    ];
+    for args in works {
+        let (status, text) = Terminal::with(Cli::new(), args).finish();
+        assert!(status == 2 && text.contains("--model PROVIDER/MODEL"), "{args:?}: {text}");
+    }
+    for args in works.into_iter().chain([bare]) {
+        Cli::new().run(args).exits(2).notes(&["no model is configured", "--model PROVIDER/MODEL"]);
+    }
+    Cli::new().feed(["run"], "Fix it.").exits(2).notes(&["--model PROVIDER/MODEL"]);
+}
+
 #[test]
 fn invalid_line_is_reported_once() {
     let invalid = "{\"result\": 5}";

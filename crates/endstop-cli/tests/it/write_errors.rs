@@ -67,6 +67,10 @@ fn printers(cli: &Cli, server: &Server) -> Vec<(i32, Vec<String>)> {
         of(0, "policies --json"),
         of(0, "config show"),
         of(0, "config show --json"),
+        of(0, "completions bash"),
+        of(0, "explain error_no_progress"),
+        of(0, "man"),
+        of(0, "runs --failed --journal j.db"),
     ];
     let url = server.base_url();
     all.push(of(0, &format!("branch last --at 0 --base-url {url} --journal j.db")));

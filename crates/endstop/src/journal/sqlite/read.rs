@@ -10,7 +10,7 @@ use crate::journal::redaction::{cuts_for_model, cuts_of};
 use crate::journal::{JournalError, JournalErrorKind, RecordedRun};
 use endstop_core::{Event, EventKind, NanoUsd, bounded_json};
 use rusqlite::{Connection, Row};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RunSummary {
     /// Id of the run.
+    #[serde(rename = "run_id")]
     pub id: String,
     /// Id of the ended run that this run continues, or of the run that it branched from.
     pub continues: Option<String>,
@@ -41,6 +42,7 @@ pub struct RunSummary {
     /// Number of turns, if the run has ended.
     pub turns: Option<u32>,
     /// Cost, if the run has ended; `None` also if it is not known.
+    #[serde(rename = "cost_usd", serialize_with = "in_dollars")]
     pub cost: Option<NanoUsd>,
     /// `true` if a verifier accepted the work, `false` if it rejected it, `None` if there was none.
     pub verified: Option<bool>,
@@ -48,6 +50,9 @@ pub struct RunSummary {
     pub running: bool,
     /// `true` if the run is parked: it waits for a decision, or was decided and waits to be resumed.
     pub parked: bool,
+    /// Name of the demo that the run is. A script played its model, so nothing was spent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub demo: Option<String>,
 }
 
 impl SqliteJournal {
@@ -89,7 +94,7 @@ impl SqliteJournal {
         let mut select = connection
             .prepare_cached(&format!(
                 "SELECT id, continues, started_ms, ended_ms, provider, model, task, termination,
-                 category, turns, cost_usd, verified, driver, rowid
+                 category, turns, cost_usd, verified, driver, rowid, demo
                  FROM runs {condition} ORDER BY rowid DESC LIMIT ?1",
             ))
             .map_err(wrong)?;
@@ -356,7 +361,13 @@ fn summary(row: &Row<'_>) -> rusqlite::Result<RunSummary> {
         verified: row.get(11)?,
         running: false,
         parked: false,
+        demo: row.get(14)?,
     })
+}
+
+#[expect(clippy::ref_option, reason = "the signature that serde asks for")]
+fn in_dollars<S: Serializer>(cost: &Option<NanoUsd>, serializer: S) -> Result<S::Ok, S::Error> {
+    cost.map(NanoUsd::to_usd).serialize(serializer)
 }
 
 struct Stored {

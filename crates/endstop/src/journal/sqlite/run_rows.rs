@@ -58,8 +58,8 @@ impl<'h> Beginning<'h> {
         connection
             .prepare_cached(
                 "INSERT INTO runs (id, continues, started_ms, version, provider, model, task,
-                 driver, conversation, project)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+                 driver, conversation, project, demo)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
             )?
             .execute(params![
                 header.id,
@@ -72,6 +72,7 @@ impl<'h> Beginning<'h> {
                 driver,
                 self.conversation.number(&numbers),
                 header.settings.get("project").and_then(Value::as_str),
+                header.settings.get("demo").and_then(Value::as_str),
             ])?;
         let run = connection.last_insert_rowid();
         self.parts.store(connection, run)?;

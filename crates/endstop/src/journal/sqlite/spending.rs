@@ -19,7 +19,7 @@ use rusqlite::{Connection, Row, params};
 use serde::Serialize;
 
 /// The spending of a stored run.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct RunSpending {
     /// Id of the run.
     pub id: String,
@@ -76,7 +76,7 @@ impl Spent {
         until_ms: u64,
     ) -> rusqlite::Result<Vec<Spent>> {
         let sql = "SELECT id, project, cost_usd, outcome FROM runs
-                   WHERE started_ms >= ?1 AND started_ms < ?2 AND termination IS NOT NULL
+                   WHERE started_ms >= ?1 AND started_ms < ?2 AND termination IS NOT NULL AND demo IS NULL
                    AND id NOT IN (SELECT run FROM booked)";
         let mut select = connection.prepare_cached(sql)?;
         let rows = select.query_map(params![whole(from_ms), whole(until_ms)], |row| {
@@ -107,7 +107,7 @@ pub(super) fn no_credit(connection: &Connection, day: u64) -> rusqlite::Result<(
 
 impl SqliteJournal {
     /// Returns the spending of the runs that started at this Unix time in milliseconds or later, in
-    /// the order in which they were stored.
+    /// the order in which they were stored. Demos, whose model is a script, spend nothing.
     ///
     /// # Errors
     /// The journal cannot be read.
@@ -115,7 +115,7 @@ impl SqliteJournal {
         let connection = self.connection();
         let wrong = |error| self.failure(&error);
         let sql = "SELECT id, started_ms, project, provider, model, termination, cost_usd, outcome
-                   FROM runs WHERE started_ms >= ?1 ORDER BY rowid";
+                   FROM runs WHERE started_ms >= ?1 AND demo IS NULL ORDER BY rowid";
         let mut select = connection.prepare(sql).map_err(wrong)?;
         let rows = select.query_map([whole(since_ms)], spending_of).map_err(wrong)?;
         let mut room = Room::of(self.path());
