@@ -570,6 +570,16 @@ fn report(
 ) -> Status {
     let Done { outcome, program, counts, .. } = done;
     let own = program.end.how();
+    let status = match done.verified {
+        StopSignal::Terminate => Status::OfCommand(143),
+        StopSignal::Interrupt => Status::OfCommand(130),
+        StopSignal::Nothing if outcome.verified == Some(false) => Status::OfCommand(1),
+        StopSignal::Nothing if program.exit.is_some() => Status::OfCommand(program.exit_code()),
+        StopSignal::Nothing if done.ended_by_us || args.strict => {
+            Status::OfCommand(outcome.exit_status())
+        }
+        StopSignal::Nothing => Status::OfProgram(program.exit_code()),
+    };
     if !json {
         let calls = match (counts.finals, counts.refusals) {
             (0, 0) => String::new(),
@@ -584,8 +594,16 @@ fn report(
                 seconds(counts.others_time)
             ),
         };
+        // A run that ended wrongly must not pass because its program takes no notice.
+        let kept = match status {
+            Status::OfProgram(0) if outcome.termination.is_error() => format!(
+                "; the exit status 0 is the program's own, --strict gives {}",
+                outcome.exit_status()
+            ),
+            Status::OfProgram(_) | Status::OfCommand(_) => String::new(),
+        };
         let beside = Beside {
-            agent: Some(format!("{own}{calls}{others}")),
+            agent: Some(format!("{own}{calls}{others}{kept}")),
             fired_elsewhere: done.fired_elsewhere.clone(),
             next: Facts::of(&done.outcome).next_of_guarded(None),
             run,
@@ -597,12 +615,5 @@ fn report(
         let shown = Outcome { model_calls, ..outcome.clone() };
         output::painted_note(&format!("\n{}", card(&shown, &done.limits, &beside, color)));
     }
-    Status::OfCommand(match done.verified {
-        StopSignal::Terminate => 143,
-        StopSignal::Interrupt => 130,
-        StopSignal::Nothing if outcome.verified == Some(false) => 1,
-        StopSignal::Nothing if program.exit.is_some() => program.exit_code(),
-        StopSignal::Nothing if done.ended_by_us || args.strict => outcome.exit_status(),
-        StopSignal::Nothing => return Status::OfProgram(program.exit_code()),
-    })
+    status
 }
