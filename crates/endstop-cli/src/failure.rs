@@ -31,10 +31,7 @@ const IN_FLAGS: [(&str, &str); 11] = [
 
 /// Replaces the library's methods in a message by the flags that set the same.
 fn in_flags(message: String) -> String {
-    IN_FLAGS.iter().fold(message, |message, (method, flag)| match message.contains(method) {
-        true => message.replace(method, flag),
-        false => message,
-    })
+    IN_FLAGS.iter().fold(message, |message, (method, flag)| message.replace(method, flag))
 }
 
 impl Failure {

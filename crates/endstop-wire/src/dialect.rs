@@ -211,6 +211,7 @@ impl WireFormat {
     }
 
     /// Returns the format of the messages in requests of this one: Anthropic's inside Bedrock's InvokeModel.
+    #[must_use]
     pub const fn content(self) -> WireFormat {
         self.facts().content
     }

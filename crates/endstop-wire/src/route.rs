@@ -421,7 +421,7 @@ fn counted_beginning(method: &str, path: &str, plain: Option<&Row>) -> bool {
             // The first row that fits counts, as in the path of a call.
             let found = ROWS.iter().find(|row| {
                 may_be_method(row.0, method)
-                    && !(is_name && !row.1.contains('/'))
+                    && (!is_name || row.1.contains('/'))
                     && ends_with(begin, row, Fit::Beginning)
             });
             found.is_some_and(|row| counts(row.2))

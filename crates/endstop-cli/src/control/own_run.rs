@@ -41,10 +41,10 @@ impl OwnRun {
         let mut facts = self.facts.lock().unwrap_or_else(PoisonError::into_inner);
         match event.kind {
             AgentEventKind::TurnStarted { .. } => {
-                (facts.phase, facts.calls_in_flight) = ("calling", 1)
+                (facts.phase, facts.calls_in_flight) = ("calling", 1);
             }
             AgentEventKind::Usage { cost, .. } => {
-                facts.cost_usd = cost.map(endstop::NanoUsd::to_usd)
+                facts.cost_usd = cost.map(endstop::NanoUsd::to_usd);
             }
             AgentEventKind::TurnFinished { .. } => {
                 // Counted here, because the outcome with the number comes only at the end.

@@ -101,7 +101,7 @@ fn each_of(
 ) -> std::result::Result<(), JournalError> {
     let journal = SqliteJournal::read(path)?;
     let runs = journal.runs(u32::MAX)?.into_iter();
-    // Demos are no sessions of the user: scripts that end badly on purpose, at prices that nobody paid.
+    // Demos are no sessions of the user: scripts that end badly on purpose, at prices that were not paid.
     let mut ids: Vec<String> = runs.filter(|run| run.demo.is_none()).map(|run| run.id).collect();
     // `runs` lists the newest run first.
     ids.reverse();

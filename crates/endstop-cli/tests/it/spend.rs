@@ -260,7 +260,7 @@ fn resumed_run_keeps_its_ceilings() {
     assert!(spent.spent <= NanoUsd::from_usd(0.02) && spent.reserved == NanoUsd::ZERO);
 }
 
-/// Nobody pays a script, and its runs are no sessions of the user.
+/// A script costs nothing, and its runs are not sessions of the user.
 #[test]
 fn demos_count_nowhere() {
     let cli = Cli::new();

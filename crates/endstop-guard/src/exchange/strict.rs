@@ -61,7 +61,7 @@ fn member(reader: &RequestReader, name: &str, value: &str, holds: Holds) -> Opti
         Any => None,
         Count => (value.parse::<u32>().is_err() || value.starts_with('+'))
             .then(|| format!("`{name}` is not a plain number")),
-        Messages if !is_list => Some(format!("`{name}` is not a list")),
+        Messages | Tools if !is_list => Some(format!("`{name}` is not a list")),
         MessagesOrText if !is_list && !value.starts_with('"') => {
             Some(format!("`{name}` is not a list"))
         }
@@ -71,7 +71,6 @@ fn member(reader: &RequestReader, name: &str, value: &str, holds: Holds) -> Opti
                 shown(&part)
             )
         }),
-        Tools if !is_list => Some(format!("`{name}` is not a list")),
         Tools => tool_of_provider(value).map(|tool| {
             format!("the request lets the provider run `{tool}` itself, whose uses are billed in addition")
         }),

@@ -224,7 +224,7 @@ impl Gatekeeper for Standing {
             Ok(gate) => gate,
             Err(refused) => return Decision::Answer(self.refuse(&head, &refused)),
         };
-        let mut decision = decide_about(&gate, &head, &body).await;
+        let mut decision = decide_about(gate, &head, &body).await;
         if let Decision::Forward(forward) = &mut decision {
             // They are for this proxy, and the token is a secret.
             for name in [TOKEN_HEADER, PROFILE_HEADER, RUN_HEADER] {

@@ -645,9 +645,9 @@ class _Calls:
         `error_halted`. False: the run has ended.
 
         A result given to a ModelCall belongs to its conversation; given to the Run, to the Run's
-        own if that waits for the id, else to the one that waits longest. A second result of a call
-        is ignored, and so is one of a call that was held back. Raises ConfigError for the id of a
-        call that no response has asked for.
+        own if that waits for the id, else to the one that waits longest. A second result of a
+        call is ignored, and so is one of a call that was held back. Raises ConfigError for the
+        id of a call that no response has asked for.
         """
 
 @disjoint_base

@@ -138,7 +138,7 @@ impl Live {
             AgentEventKind::AttemptFailed { .. } => progress.calling = false,
             // A new turn waits for nothing of the turn before.
             AgentEventKind::TurnStarted { .. } => {
-                (progress.approvals, progress.calling) = (0, true)
+                (progress.approvals, progress.calling) = (0, true);
             }
             _ => {}
         }

@@ -15,10 +15,13 @@ use super::response::write::{Closing, Event, Response};
 use crate::dialect::Dialect;
 use serde_json::Value;
 
+/// Creates the encoder of a conversation's requests.
+pub(crate) type NewEncoder = fn(&Dialect, &RequestSpec) -> Box<dyn Encode>;
+
 /// A wire format.
 pub(crate) struct Format {
-    /// Creates the encoder of a conversation's requests. `None`: requests are only read.
-    pub(crate) encode: Option<fn(&Dialect, &RequestSpec) -> Box<dyn Encode>>,
+    /// `None`: requests are only read.
+    pub(crate) encode: Option<NewEncoder>,
     /// Selects the reader of a request's body.
     pub(crate) read: fn(&Fields<'_>) -> Option<&'static RequestReader>,
     /// Creates the state that collects a response.

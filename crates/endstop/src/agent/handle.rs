@@ -114,7 +114,7 @@ impl RunHandle {
     ///         written.lock().unwrap().push_str(&text);
     ///         None
     ///     }
-    ///     other => Some(other),
+    ///     _ => Some(event),
     /// });
     /// while let Some(event) = run.next().await {
     ///     assert!(!matches!(event.kind, AgentEventKind::TextDelta { .. }));

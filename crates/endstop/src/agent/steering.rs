@@ -90,7 +90,7 @@ impl From<Closed> for SteerError {
 /// # Errors
 /// The message is blank or longer than 64 KiB.
 pub fn check_text(text: &str) -> Result<(), SteerError> {
-    if is_blank(&text) {
+    if is_blank(text) {
         return Err(SteerError::Blank);
     }
     if text.len() > MOST_TEXT {

@@ -1,10 +1,11 @@
 //! Writes events as server-sent events or as lines of JSON.
 //!
 //! ```
-//! use endstop::event::{AgentEventKind, EventWriter, Origin};
+//! use endstop::event::{AgentEvent, AgentEventKind, EventWriter, Origin};
 //! let mut writer = EventWriter::sse(Default::default());
 //! let text = "Hello.\n\ndata: forged".to_owned();
-//! let written = writer.write(AgentEventKind::TextDelta { origin: Origin::new("k3v9", [], Some(1)), text });
+//! let origin = Origin::new("k3v9", [], Some(1));
+//! let written = writer.write(AgentEvent::new(origin, AgentEventKind::TextDelta { text }));
 //! let expected = "event: text_delta\n\
 //!     data: {\"type\":\"text_delta\",\"run_id\":\"k3v9\",\"turn\":1,\"text\":\"Hello.\\n\\ndata: forged\"}\n\n";
 //! assert_eq!(String::from_utf8(written).unwrap(), expected);

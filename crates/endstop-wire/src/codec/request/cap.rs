@@ -92,7 +92,7 @@ impl CapPlace {
         match self.objects.first() {
             // Most formats have the cap at the top.
             None => {
-                lower(body, Holder { text: body, fields: &fields, names }, name, cap, &mut edits)
+                lower(body, Holder { text: body, fields: &fields, names }, name, cap, &mut edits);
             }
             Some(object) if holders.is_empty() => {
                 edits.push(insert(body, body, &format!("\"{object}\":{{\"{name}\":{cap}}}"))?);

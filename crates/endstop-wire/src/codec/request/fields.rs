@@ -76,6 +76,7 @@ impl<'a> Fields<'a> {
     }
 
     /// Returns the members of an object in this one, or none.
+    #[must_use]
     pub fn object(&self, name: &str) -> Fields<'a> {
         self.raw(name).and_then(|text| Fields::of(text).ok()).unwrap_or_default()
     }

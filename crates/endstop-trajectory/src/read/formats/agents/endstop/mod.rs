@@ -146,7 +146,7 @@ impl Session {
 
     fn result(&mut self, mut map: Fields) -> Result<(), String> {
         let id = text(&mut map, "call_id").ok_or("a result without its `call_id`")?;
-        // A status of a later version is no success.
+        // A status of a later version is not a success.
         let is_error = peek(&map, "status") != Some(ToolStatus::Ok.as_str());
         let is_open = self
             .run
