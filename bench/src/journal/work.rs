@@ -2,8 +2,8 @@
 
 use crate::measure::{Watch, median};
 use endstop::journal::{
-    BatchRunJournal, Journal, JournalError, JournalErrorKind, Record, RecordedRun, RunHeader, RunJournal,
-    SqliteJournal,
+    BatchRunJournal, Journal, JournalError, JournalErrorKind, Record, RecordedRun, RunHeader,
+    RunJournal, SqliteJournal,
 };
 use endstop::provider::http::HttpProvider;
 use endstop::testkit::{Reply, Request, Server, Turn};
@@ -160,14 +160,16 @@ impl Bench {
     fn start(steps: usize) -> Done<Bench> {
         let model = Model::start()?;
         let options = HttpProvider::builder("script").base_url(model.url.clone()).price(Price {
-                input: NanoUsd::from_usd(3.0),
-                output: NanoUsd::from_usd(15.0),
-                ..Price::default()
-            });
-        let provider = options.env(|name| {
-            // With a key, because a journal searches everything that it writes for the key.
-            (name == "OPENAI_API_KEY").then(|| "sk-proj-4fQ9xTz71LmN0pWv8aBcD".to_owned())
-        }).build()?;
+            input: NanoUsd::from_usd(3.0),
+            output: NanoUsd::from_usd(15.0),
+            ..Price::default()
+        });
+        let provider = options
+            .env(|name| {
+                // With a key, because a journal searches everything that it writes for the key.
+                (name == "OPENAI_API_KEY").then(|| "sk-proj-4fQ9xTz71LmN0pWv8aBcD".to_owned())
+            })
+            .build()?;
         let name = format!("bench-journal-{}", std::process::id());
         let folder = Folder(std::env::temp_dir().join(name));
         let bench = Bench {
