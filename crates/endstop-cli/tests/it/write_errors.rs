@@ -70,7 +70,7 @@ fn printers(cli: &Cli, server: &Server) -> Vec<(i32, Vec<String>)> {
         of(0, "completions bash"),
         of(0, "explain error_no_progress"),
         of(0, "man"),
-        of(0, "runs --failed --journal j.db"),
+        of(0, "runs --since 1d --journal j.db"),
     ];
     let url = server.base_url();
     all.push(of(0, &format!("branch last --at 0 --base-url {url} --journal j.db")));
