@@ -216,7 +216,7 @@ impl AgentBuilder {
     }
 
     /// Reports calls of tools with [`Permission::Ask`] as events
-    /// ([`AgentEventKind::ApprovalRequested`]), to be answered with
+    /// ([`AgentEventKind::ApprovalRequested`](crate::event::AgentEventKind::ApprovalRequested)), to be answered with
     /// [`RunHandle::answer`](crate::RunHandle::answer) or
     /// [`RunHandle::approvals`](crate::RunHandle::approvals) (default: off). An
     /// [`approver`](Self::approver) is then optional.

@@ -31,7 +31,8 @@ pub struct EventWriter {
 }
 
 impl EventWriter {
-    /// Creates a writer of server-sent events. The name of each is [`AgentEventKind::name`], its data the
+    /// Creates a writer of server-sent events. The name of each is
+    /// [`AgentEventKind::name`](crate::event::AgentEventKind::name), its data the
     /// JSON of the event in one line. These secrets and credentials of a known format are redacted.
     pub fn sse(secrets: KnownKeys) -> EventWriter {
         EventWriter { sse: true, redaction: Some(Redaction::new(secrets)) }
@@ -71,7 +72,7 @@ impl EventWriter {
     }
 
     /// Returns the text that was held back, if the stream ended before
-    /// [`AgentEventKind::Finished`].
+    /// [`AgentEventKind::Finished`](crate::event::AgentEventKind::Finished).
     pub fn finish(&mut self) -> Vec<u8> {
         let (sse, mut out) = (self.sse, Vec::new());
         if let Some(redaction) = &mut self.redaction {
