@@ -19,54 +19,34 @@
 //! and the processes of tools.
 
 mod agent_tool;
-mod approvals;
-mod branch;
-mod build_error;
-mod builder;
-mod cancel_parked;
-mod config;
-mod consult;
-mod conversation;
 mod driver;
-mod end_interrupted;
-mod ending;
 mod guest_journal;
 mod handle;
-#[cfg(all(test, endstop_loom))]
-mod loom_tests;
-mod off_thread;
-mod pending;
-mod policy;
 mod recorder;
-mod resume;
-mod retold;
-mod run_hooks;
-mod run_setup;
 mod session;
-mod session_state;
+mod setup;
 mod shared;
-mod start_error;
-mod steering;
-mod streams;
+mod start;
+mod stored;
 mod typed;
 mod user_code;
 
 pub use agent_tool::AgentTool;
-pub use approvals::{AnswerError, Approval, Approvals};
-pub use branch::Branch;
-pub use build_error::BuildError;
-pub use builder::AgentBuilder;
-pub use cancel_parked::cancel_parked;
-pub use conversation::RunInput;
-pub use end_interrupted::end_interrupted;
 pub use guest_journal::{GuestJournal, GuestRecord};
 pub use handle::RunHandle;
-pub use resume::Resume;
+pub use handle::approvals::{AnswerError, Approval, Approvals};
+pub use handle::steering::{SteerError, Steering, check_text};
+pub use handle::streams::{EventBytes, OwnEvents, TextStream};
 pub use session::{Session, SessionSnapshot};
+pub use setup::build_error::BuildError;
+pub use setup::builder::AgentBuilder;
 pub use shared::{Agent, Lifecycle};
-pub use start_error::StartError;
-pub use steering::{SteerError, Steering, check_text};
-pub use streams::{EventBytes, OwnEvents, TextStream};
+pub use start::conversation::RunInput;
+pub use start::start_error::StartError;
+pub use stored::branch::Branch;
+pub use stored::cancel_parked::cancel_parked;
+pub use stored::end_interrupted::end_interrupted;
+pub use stored::resume::Resume;
 pub use typed::{NoValue, TypedHandle, TypedOutcome};
 
 /// Returns a new id for a run, for [`RunInput::id`]: ten lower-case letters and digits.

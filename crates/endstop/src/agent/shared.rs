@@ -6,7 +6,7 @@
 //! shared.release(number);                  // the run has ended
 //! ```
 
-use super::config::Config;
+use super::setup::config::Config;
 use super::user_code::{self, Panicked};
 use crate::control::{Control, Request};
 use crate::event::AgentEvent;

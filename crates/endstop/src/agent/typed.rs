@@ -24,14 +24,14 @@
 //! # Ok(()) }
 //! ```
 
-use super::approvals::{AnswerError, Approval, Approvals};
-use super::conversation::RunInput;
 use super::handle::RunHandle;
-use super::off_thread::{ANSWER_TYPE, off_thread, read_bound};
-use super::resume::Resume;
+use super::handle::approvals::{AnswerError, Approval, Approvals};
 use super::session::Session;
 use super::shared::Agent;
-use super::start_error::StartError;
+use super::start::conversation::RunInput;
+use super::start::start_error::StartError;
+use super::stored::resume::Resume;
+use super::user_code::off_thread::{ANSWER_TYPE, off_thread, read_bound};
 use super::user_code::words;
 use crate::event::{AgentEvent, RequestId};
 use crate::schema::{OutputSchema, OutputType, deserialize};

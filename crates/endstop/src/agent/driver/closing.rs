@@ -6,9 +6,9 @@
 //! ```
 
 use super::{Driver, in_provider};
-use crate::agent::ending::lost;
-use crate::agent::pending::Pending;
+use crate::agent::handle::ending::lost;
 use crate::agent::user_code;
+use crate::agent::user_code::pending::Pending;
 use crate::budget::Amount;
 use crate::control::Request;
 use crate::event::{AgentEvent, AgentEventKind};

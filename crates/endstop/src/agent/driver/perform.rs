@@ -8,9 +8,9 @@
 use super::parks::{event_of, subject};
 use super::validating::{self, Validation, finished, validation};
 use super::{Call, Driver, Work, in_provider};
-use crate::agent::consult::{Question, whose};
-use crate::agent::off_thread::{ANSWER_TYPE, off_thread};
+use crate::agent::start::consult::{Question, whose};
 use crate::agent::user_code;
+use crate::agent::user_code::off_thread::{ANSWER_TYPE, off_thread};
 use crate::budget::Amount;
 use crate::compaction::{CompactionRequest, Means};
 use crate::control::{Control, Request};

@@ -8,7 +8,7 @@
 
 use super::Driver;
 use super::reservation::{Asked, Due, Reservation, event_of, locked, settle_due};
-use crate::agent::pending::Pending;
+use crate::agent::user_code::pending::Pending;
 use crate::budget::{Amount, SharedBudget};
 use crate::tool::ToolContext;
 use endstop_core::guest::Spending;

@@ -7,7 +7,7 @@
 //! ```
 
 use super::Driver;
-use crate::agent::approvals::canonical;
+use crate::agent::handle::approvals::canonical;
 use crate::agent::user_code::Panicked;
 use crate::event::{AgentEvent, AgentEventKind, CallId, Origin, RequestId, turn_of};
 use endstop_core::{RunEvent, ToolCall, TurnDelta, closed};

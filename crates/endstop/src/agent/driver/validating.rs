@@ -7,8 +7,8 @@
 //! }
 //! ```
 
-use crate::agent::off_thread::{ANSWER_TYPE, OffThreadError};
 use crate::agent::user_code;
+use crate::agent::user_code::off_thread::{ANSWER_TYPE, OffThreadError};
 use crate::provider::Provider;
 use crate::schema::OutputSchema;
 use endstop_core::{EffectId, EventKind};

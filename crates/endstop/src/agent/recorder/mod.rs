@@ -18,8 +18,8 @@
 mod ending;
 mod together;
 
-use super::pending::Pending;
 use super::user_code;
+use super::user_code::pending::Pending;
 use crate::journal::{Journal, JournalError, JournalErrorKind, Record, RunHeader, RunJournal};
 use crate::journal::{briefs, with_one_more, without_secrets};
 use ending::Ending;

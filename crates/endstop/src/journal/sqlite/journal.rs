@@ -5,12 +5,12 @@
 //! ```
 
 use super::driver::Driver;
-use super::failure::{failure, problem};
+use super::file::failure::{failure, problem};
+use super::file::hardening::{self, Access, Deadline};
 use super::file::{create, open_immutable};
-use super::hardening::{self, Access, Deadline};
-use super::header::Headers;
-use super::texts::Known;
-use super::{schema, tables};
+use super::file::{schema, tables};
+use super::runs::header::Headers;
+use super::runs::texts::Known;
 use crate::journal::error::{JournalError, JournalErrorKind};
 use endstop_wire::redact::KnownKeys;
 use rusqlite::{Connection, OpenFlags, params};

@@ -12,32 +12,18 @@
 //! The file is in WAL mode, so everything that was written before a process is killed survives.
 //! Several processes may store their runs in one file.
 
-mod branch_rows;
 mod day;
 mod driver;
-mod failure;
 mod file;
-mod hardening;
-mod header;
 mod journal;
 mod kept;
-mod log;
-mod parked;
-mod parked_rows;
-mod prune;
-mod read;
-mod run_rows;
-mod schema;
-mod space;
+mod runs;
 mod spending;
-mod tables;
-mod texts;
-mod together;
 mod write;
 
-pub use branch_rows::BranchSummary;
 pub use day::DayBudget;
 pub use journal::SqliteJournal;
-pub use prune::{PruneSpec, Pruned};
-pub use read::RunSummary;
+pub use runs::branch_rows::BranchSummary;
+pub use runs::prune::{PruneSpec, Pruned};
+pub use runs::read::RunSummary;
 pub use spending::{DayBooks, RunSpending};

@@ -9,8 +9,8 @@
 //! # Ok::<(), endstop::journal::JournalError>(())
 //! ```
 
-use super::failure::problem;
-use super::hardening::Room;
+use super::file::failure::problem;
+use super::file::hardening::Room;
 use super::journal::SqliteJournal;
 use crate::budget::Amount;
 use crate::journal::{JournalError, JournalErrorKind};

@@ -5,8 +5,8 @@
 //! journal.try_writing(|connection| insert.execute(…))                  // `None`: it would have to wait
 //! ```
 
+use super::file::tables;
 use super::journal::{SqliteJournal, after_panic};
-use super::tables;
 use crate::journal::JournalError;
 use rusqlite::{Connection, ErrorCode};
 use std::sync::TryLockError;
