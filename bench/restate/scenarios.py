@@ -43,7 +43,7 @@ These parts of the scenarios do not depend on the driver, and are tested once:
 | C16 | acknowledgements by run id | they belong to the HTTP API | `crates/endstop-serve/tests/it/stops.rs` |
 | C19 | the instant between the stop and the start of a body | one lock orders them, whatever the journal | `crates/endstop/tests/it/late_starts.rs` `nothing_starts_after_thread_stop_journal` |
 | C20, C21 | the host of the tools is killed | the keeper of commands watches its host, which is `endstop run`, `serve` or a worker | `crates/endstop-cli/tests/it/killed.rs` `sigkill_leaves_no_process` |
-| C22 | process trees on Windows | the commands are started by the same crate; not run on Windows here | `crates/endstop-process/src/job.rs` |
+| C22 | process trees on Windows | the commands are started by the same crate; not run on Windows here | `crates/endstop-process/src/tree/job.rs` |
 """
 
 

@@ -34,44 +34,22 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod agent;
-mod capture;
-mod command_line;
-mod descendants;
+mod command;
 mod ended;
-mod environment;
-mod finished;
-#[cfg(unix)]
-mod group;
-#[cfg(windows)]
-#[path = "job.rs"]
-mod group;
 mod hidden;
 pub mod keeper;
 #[cfg(unix)]
 pub mod open_files;
-#[cfg(target_os = "linux")]
-mod orphans;
-#[cfg(all(unix, not(target_os = "linux")))]
-#[path = "unmarked.rs"]
-mod orphans;
-pub mod pipe;
-mod running;
 mod shell;
-mod stop;
-mod survivor;
-#[cfg(unix)]
-mod suspend;
-pub mod talk;
-#[cfg(target_os = "linux")]
 mod tree;
 
 pub use agent::{AgentEnd, AgentExit, AgentProcess, AgentProgram, StopStep};
-pub use capture::Capture;
-pub use command_line::CommandLine;
-pub use descendants::command_lines;
+pub use command::capture::Capture;
+pub use command::environment::environment_secrets;
+pub use command::finished::Finished;
+pub use command::stop::StopTokens;
+pub use command::{CommandLine, pipe, talk};
 pub use ended::Orphans;
-pub use environment::environment_secrets;
-pub use finished::Finished;
 pub use hidden::hide_from_other_processes;
-pub use stop::StopTokens;
-pub use survivor::Survivor;
+pub use tree::descendants::command_lines;
+pub use tree::survivor::Survivor;

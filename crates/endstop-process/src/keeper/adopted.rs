@@ -15,7 +15,7 @@
 //! A child of this process is an orphan if it is in another session and is not a keeper. This holds
 //! because each keeper starts a session, and no process can return to a session that it has left.
 
-use crate::tree::{self, Process};
+use crate::tree::processes::{self, Process};
 use rustix::process::{Pid, WaitOptions, getpid, set_child_subreaper, waitpid};
 use std::collections::HashSet;
 use std::io;
@@ -77,14 +77,14 @@ pub(super) fn living() -> Vec<Process> {
         return Vec::new();
     }
     let orphans = orphans().into_iter().filter(|orphan| !orphan.ended);
-    orphans.flat_map(|orphan| std::iter::once(orphan).chain(tree::below(orphan.pid))).collect()
+    orphans.flat_map(|orphan| std::iter::once(orphan).chain(processes::below(orphan.pid))).collect()
 }
 
 /// Returns a process with its descendants if it has become a child of this process.
 pub(super) fn living_child(pid: Option<u32>) -> Vec<Process> {
     // The id of a child belongs to it until it is reaped, which only `reap_child` does.
     let Some(child) = own_child(pid) else { return Vec::new() };
-    std::iter::once(child).filter(|child| !child.ended).chain(tree::below(child.pid)).collect()
+    std::iter::once(child).filter(|child| !child.ended).chain(processes::below(child.pid)).collect()
 }
 
 /// Reaps a process if it has become a child of this process and has ended.
@@ -96,7 +96,7 @@ pub(super) fn reap_child(pid: Option<u32>) {
 
 fn own_child(pid: Option<u32>) -> Option<Process> {
     let pid = Pid::from_raw(i32::try_from(pid?).ok()?)?;
-    tree::look(pid).filter(|seen| seen.parent == getpid().as_raw_nonzero().get())
+    processes::look(pid).filter(|seen| seen.parent == getpid().as_raw_nonzero().get())
 }
 
 /// Reaps the orphans that have ended.
@@ -112,11 +112,11 @@ pub(super) fn reap() {
 /// Returns the children of this process that are orphans of keepers.
 fn orphans() -> Vec<Process> {
     let keepers = keepers();
-    let Some(own) = tree::look(getpid()) else { return Vec::new() };
+    let Some(own) = processes::look(getpid()) else { return Vec::new() };
     let known = |pid: Pid| {
         keepers.as_ref().is_some_and(|known| known.contains(&pid.as_raw_nonzero().get()))
     };
-    tree::children_of(own.pid)
+    processes::children_of(own.pid)
         .into_iter()
         .filter(|child| child.session != own.session && !known(child.pid))
         .collect()

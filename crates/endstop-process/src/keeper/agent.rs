@@ -18,7 +18,7 @@
 use super::report::{self, Done};
 use super::serve::{StopSignal, be_deaf, hear, thread};
 use crate::ended::PATIENCE;
-use crate::orphans::Mark;
+use crate::tree::orphans::Mark;
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -259,9 +259,9 @@ impl Agent {
     fn signal(&self, mark: &Mark, signal: Signal) {
         for process in members(mark) {
             // A process that is gone or belongs to another user is reported at the end.
-            let _ = crate::tree::signal(&process, signal);
+            let _ = crate::tree::processes::signal(&process, signal);
             if process.stopped {
-                let _ = crate::tree::signal(&process, Signal::CONT);
+                let _ = crate::tree::processes::signal(&process, Signal::CONT);
             }
         }
     }
@@ -269,15 +269,15 @@ impl Agent {
     /// Returns the processes that are still alive.
     #[expect(clippy::unused_self, reason = "the same shape as without `/proc`")]
     fn living(&self, mark: &Mark) -> Vec<u32> {
-        crate::tree::pids(&members(mark))
+        crate::tree::processes::pids(&members(mark))
     }
 }
 
 /// Returns the living descendants of this process and the processes with the mark.
 #[cfg(target_os = "linux")]
-fn members(mark: &Mark) -> Vec<crate::tree::Process> {
+fn members(mark: &Mark) -> Vec<crate::tree::processes::Process> {
     let own = rustix::process::getpid();
-    let mut members = crate::tree::below(own);
+    let mut members = crate::tree::processes::below(own);
     members.extend(mark.carriers().into_iter().filter(|one| one.pid != own));
     members.sort_unstable_by_key(|one| one.pid.as_raw_nonzero());
     members.dedup_by_key(|one| one.pid);

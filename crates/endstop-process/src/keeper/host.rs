@@ -11,7 +11,7 @@
 use super::program::{self, AGENT, ARGUMENT};
 use super::report::{self, ASK, INTERRUPT, Report};
 use crate::ended::{Ended, Exit, Orphans, PATIENCE};
-use crate::orphans::Mark;
+use crate::tree::orphans::Mark;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
@@ -126,7 +126,7 @@ pub(crate) fn keeper_of_agent(
 #[cfg(target_os = "linux")]
 fn own_group() -> i32 {
     // Not `getpgrp`, because rustix takes for granted that the group is not 0.
-    crate::tree::look(rustix::process::getpid()).map_or(0, |own| own.group)
+    crate::tree::processes::look(rustix::process::getpid()).map_or(0, |own| own.group)
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -240,23 +240,23 @@ fn kill_session(
     end: Instant,
 ) -> (Orphans, Vec<u32>) {
     use super::adopted;
-    use crate::tree;
+    use crate::tree::processes;
     use std::cell::RefCell;
     use std::collections::HashSet;
     let session = keeper.as_raw_nonzero().get();
     let seen = RefCell::new(HashSet::new());
     let find = || {
-        let mut found: Vec<_> = tree::all()
+        let mut found: Vec<_> = processes::all()
             // Daemons that may keep running have left the session.
             .filter(|one| !one.ended && one.session == session && one.pid != keeper)
             .collect();
         found.extend(mark.map(Mark::carriers).unwrap_or_default());
         found.extend(adopted::living());
         found.extend(adopted::living_child(leader));
-        seen.borrow_mut().extend(tree::pids(&found));
+        seen.borrow_mut().extend(processes::pids(&found));
         found
     };
-    let mut left = tree::kill_all(find, end);
+    let mut left = processes::kill_all(find, end);
     adopted::reap_child(leader);
     left.sort_unstable();
     left.dedup();
@@ -346,7 +346,7 @@ impl Line {
                 Ok(read) => {
                     said.extend_from_slice(&buffer[..read]);
                     if report::take_stops(&mut said) {
-                        crate::suspend::with(self.leader.get().copied());
+                        super::suspend::with(self.leader.get().copied());
                     }
                     let report = Report::read(&said);
                     if let Some(leader) = report.started {

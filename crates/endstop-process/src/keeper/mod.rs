@@ -47,6 +47,8 @@ mod program;
 mod report;
 #[cfg(unix)]
 mod serve;
+#[cfg(unix)]
+mod suspend;
 
 #[cfg(unix)]
 pub(crate) use host::{Kept, Order, keeper_for, keeper_of_agent, spawn};

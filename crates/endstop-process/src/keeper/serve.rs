@@ -18,9 +18,9 @@
 
 use super::report::{self, ASK, Done, INTERRUPT};
 use crate::ended::PATIENCE;
-use crate::group::Members;
-use crate::orphans::Mark;
 use crate::shell::shell;
+use crate::tree::group::Members;
+use crate::tree::orphans::Mark;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, wait, waitid, waitpid};
 use std::ffi::{OsStr, OsString};
@@ -258,16 +258,16 @@ fn decide(members: &Members, heard: &mpsc::Receiver<StopSignal>, mark: Option<&M
 
 #[cfg(target_os = "linux")]
 fn kill_children() {
-    use crate::tree;
-    for process in tree::below(rustix::process::getpid()) {
-        let _ = tree::kill(&process);
+    use crate::tree::processes;
+    for process in processes::below(rustix::process::getpid()) {
+        let _ = processes::kill(&process);
     }
 }
 
 #[cfg(target_os = "linux")]
 fn living_children() -> Vec<u32> {
-    use crate::tree;
-    tree::pids(&tree::below(rustix::process::getpid()))
+    use crate::tree::processes;
+    processes::pids(&processes::below(rustix::process::getpid()))
 }
 
 /// Does nothing: without `/proc` the children are not known.

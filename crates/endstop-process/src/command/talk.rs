@@ -8,11 +8,11 @@
 //! let how = command.ended().await; // "exit status 0"
 //! ```
 
-use crate::command_line::CommandLine;
+use super::CommandLine;
+use super::finished::how;
+use super::pipe::into_stdout;
+use super::running::Running;
 use crate::ended::Exit;
-use crate::finished::how;
-use crate::pipe::into_stdout;
-use crate::running::Running;
 use std::io;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::process::ChildStdout;

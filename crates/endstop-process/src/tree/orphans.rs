@@ -5,7 +5,7 @@
 //! A process that clears its environment is not found by its mark. A [keeper](crate::keeper) still
 //! finds it as long as it descends from the command.
 
-use crate::tree::{self, Process};
+use super::processes::{self, Process};
 use rustix::process::Pid;
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -62,7 +62,7 @@ impl Mark {
     /// Kills all processes that carry the mark, until `end` at the latest. Returns the process ids
     /// of those that are still alive then.
     pub(crate) fn kill_all(&self, end: Instant) -> Vec<u32> {
-        tree::kill_all(|| self.carriers(), end)
+        processes::kill_all(|| self.carriers(), end)
     }
 
     /// Returns the processes that carry the mark.
@@ -70,8 +70,8 @@ impl Mark {
         let entry = [self.variable.as_bytes(), b"=", self.text.as_bytes()].concat();
         // The environment is read again after `on_delta`, because the id may have passed to another
         // process in between.
-        tree::numbers()
-            .filter_map(|pid| carries(pid, &entry).then(|| tree::look(pid))?)
+        processes::numbers()
+            .filter_map(|pid| carries(pid, &entry).then(|| processes::look(pid))?)
             .filter(|seen| !seen.ended && carries(seen.pid, &entry))
             .collect()
     }

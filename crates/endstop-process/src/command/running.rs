@@ -7,12 +7,12 @@
 //! ```
 
 use crate::ended::Exit;
-use crate::group::{self, Group};
 #[cfg(unix)]
 use crate::keeper;
-#[cfg(unix)]
-use crate::orphans::Mark;
 use crate::shell::shell;
+use crate::tree::group::{self, Group};
+#[cfg(unix)]
+use crate::tree::orphans::Mark;
 use std::io;
 use std::process::{Command, Stdio};
 

@@ -14,7 +14,7 @@ use std::ffi::OsString;
 /// other systems there is none.
 pub fn command_lines() -> Vec<Vec<OsString>> {
     #[cfg(target_os = "linux")]
-    return crate::tree::below(rustix::process::getpid())
+    return super::processes::below(rustix::process::getpid())
         .iter()
         .filter_map(|process| words(process.pid.as_raw_nonzero().get()))
         .collect();
@@ -53,8 +53,8 @@ mod tests {
             assert!(Instant::now() < end, "it never came");
         }
         let end = Instant::now() + Duration::from_secs(60);
-        let below = || crate::tree::below(rustix::process::Pid::from_child(&child));
-        assert_eq!(crate::tree::kill_all(below, end), [0; 0]);
+        let below = || crate::tree::processes::below(rustix::process::Pid::from_child(&child));
+        assert_eq!(crate::tree::processes::kill_all(below, end), [0; 0]);
         let _ = child.kill();
         child.wait().unwrap();
     }

@@ -29,10 +29,10 @@
 //!
 //! If this process is killed, even with SIGKILL, all processes of the program are killed.
 
+use crate::command::finished;
+use crate::command::running::Running;
 use crate::ended::{Exit, Orphans};
-use crate::finished;
-use crate::running::Running;
-use crate::survivor::Survivor;
+use crate::tree::survivor::Survivor;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::PathBuf;
@@ -141,7 +141,7 @@ impl AgentProgram {
     #[cfg(unix)]
     fn spawn(&self) -> io::Result<(Running, Exit)> {
         use crate::keeper;
-        let mark = crate::orphans::Mark::of_run(self.run.clone());
+        let mark = crate::tree::orphans::Mark::of_run(self.run.clone());
         let (mut command, order) =
             keeper::keeper_of_agent(&self.words, self.temporary.as_deref(), mark)?;
         self.prepare(&mut command);
@@ -156,7 +156,7 @@ impl AgentProgram {
         self.prepare(&mut command);
         // There is no keeper that could remove it.
         let _ = &self.temporary;
-        let (group, exit) = crate::group::spawn(command)?;
+        let (group, exit) = crate::tree::group::spawn(command)?;
         Ok((Running::Held(group), exit))
     }
 }

@@ -14,8 +14,8 @@
 //! A separate thread watches, not a task, because it must reap the leader even if the future was
 //! dropped, the runtime was shut down, or the loop was terminated.
 
+use super::orphans::Mark;
 use crate::ended::{Ended, Exit, PATIENCE};
-use crate::orphans::Mark;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use std::io;

@@ -4,7 +4,7 @@
 //! finished.how(); // "exit status 3"
 //! ```
 
-use crate::capture::Capture;
+use super::capture::Capture;
 use crate::ended::Orphans;
 use std::process::ExitStatus;
 

@@ -4,13 +4,20 @@
 //! let finished = CommandLine::new("make").in_dir("/src").run(&StopTokens::never()).await?;
 //! ```
 
-use crate::capture::Capture;
+pub(crate) mod capture;
+pub(crate) mod environment;
+pub(crate) mod finished;
+pub mod pipe;
+pub(crate) mod running;
+pub(crate) mod stop;
+pub mod talk;
+
+use crate::command::capture::Capture;
+use crate::command::finished::Finished;
+use crate::command::pipe::{into_stdout, reached, read_some};
+use crate::command::running::{Running, Starting};
+use crate::command::stop::StopTokens;
 use crate::ended::Exit;
-use crate::environment;
-use crate::finished::Finished;
-use crate::pipe::{into_stdout, reached, read_some};
-use crate::running::{Running, Starting};
-use crate::stop::StopTokens;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;

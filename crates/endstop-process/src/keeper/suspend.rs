@@ -19,7 +19,7 @@ pub(crate) fn with(agent: Option<u32>) {
 #[cfg(target_os = "linux")]
 fn is_stopped(pid: u32) -> bool {
     let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
-    pid.and_then(crate::tree::look).is_some_and(|seen| seen.stopped)
+    pid.and_then(crate::tree::processes::look).is_some_and(|seen| seen.stopped)
 }
 
 /// Asks `ps`, because only the parent can wait for a stop, and the parent is the keeper.
