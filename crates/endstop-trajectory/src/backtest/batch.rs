@@ -18,15 +18,15 @@
 //! The merged report is the same to the last digit for each division into parts and each order of
 //! them, and the same as that of all runs in one part.
 
+use super::calibrate::family::Family;
 use super::candidate::Candidate;
+use super::count::tallies::Tallies;
 use super::dataset::dataset;
-use super::family::Family;
 use super::figures::Figures;
 use super::group::GroupBy;
 use super::judge::Backtest;
 use super::packed::{MergeError, difference, pack, unpack};
 use super::reading::Reading;
-use super::tallies::Tallies;
 use crate::read::{Content, Options, Outcomes};
 use endstop_core::PolicyError;
 use serde::Serialize;

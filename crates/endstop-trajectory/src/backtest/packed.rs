@@ -8,10 +8,10 @@
 //! The first line states what was counted. Counts of another version of this format, of another
 //! release, whose rules may differ, or with other settings are refused.
 
-use super::family::Family;
+use super::calibrate::family::Family;
+use super::count::tallies::{GroupCounts, Tallies};
 use super::reading::{Ids, Reading};
 use super::settings::Settings;
-use super::tallies::{GroupCounts, Tallies};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io::Read as _;

@@ -9,8 +9,8 @@
 //! Unlike [`ReadStats`](crate::read::ReadStats) it depends neither on the order of the runs nor on
 //! their division into files: it names examples by run id, and compares ids within a dataset.
 
-use super::hash::stable_hash;
-use super::sample::Sample;
+use super::count::hash::stable_hash;
+use super::count::sample::Sample;
 use crate::model::Trajectory;
 use crate::read::{Content, Findings, Opened, Options, Problem, shortened};
 use serde::{Deserialize, Serialize};

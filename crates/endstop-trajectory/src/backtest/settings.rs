@@ -5,10 +5,10 @@
 //! assert_eq!(settings.digest().len(), 16);
 //! ```
 
+use super::calibrate::family::Family;
 use super::candidate::{Candidate, Trial};
-use super::family::Family;
+use super::count::hash::stable_hash;
 use super::group::GroupBy;
-use super::hash::stable_hash;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 

@@ -10,9 +10,9 @@
 use super::endings::{Endings, STOPPED};
 use super::outcome::{Comparison, Differing, MOST_TASKS, Measure, Pairing, Unit, keep_first};
 use super::usage::Used;
+use crate::backtest::count::hash::stable_hash;
+use crate::backtest::count::sample::Sample;
 use crate::backtest::full_from;
-use crate::backtest::hash::stable_hash;
-use crate::backtest::sample::Sample;
 use crate::model::Trajectory;
 use crate::pricing::Prices;
 use crate::statistics::{Cluster, Difference};

@@ -5,21 +5,21 @@
 //! let best = figures.best_bounded(0.05);
 //! ```
 
-use super::calibrate::{Calibrated, Groups};
-use super::caps::{CapEffect, Caps};
 use super::clustered::Clusters;
-use super::counts::{Counts, Share};
-use super::family::Family;
-use super::killed::difference;
 use super::paired::{Paired, paired};
-use super::settings::Settings;
-use super::tally::{Skipped, Tally};
-use super::task::{Stopped, Task};
+use crate::backtest::calibrate::family::Family;
+use crate::backtest::calibrate::{Calibrated, Groups};
+use crate::backtest::count::caps::{CapEffect, Caps};
+use crate::backtest::count::counts::{Counts, Share};
+use crate::backtest::count::tally::{Skipped, Tally};
+use crate::backtest::count::task::{Stopped, Task};
+use crate::backtest::judge::killed::difference;
+use crate::backtest::settings::Settings;
 use serde::Serialize;
 
 /// Minimum number of good runs for a recommendation. With 20 good runs of which none is stopped,
 /// the true share may still be one in seven.
-pub(super) const LEAST_GOOD: u64 = 20;
+pub(in crate::backtest) const LEAST_GOOD: u64 = 20;
 
 /// The figures of one dataset.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -195,7 +195,7 @@ impl CandidateFigures {
 }
 
 impl DatasetFigures {
-    pub(super) fn of(
+    pub(in crate::backtest) fn of(
         name: &str,
         tally: &Tally,
         settings: &Settings,
@@ -394,11 +394,11 @@ fn clusters(
 }
 
 /// Returns a share; 0 of nothing.
-pub(super) fn part(part: u64, of: u64) -> f64 {
+pub(in crate::backtest) fn part(part: u64, of: u64) -> f64 {
     if of == 0 { 0.0 } else { part as f64 / of as f64 }
 }
 
 /// As [`part`], for a difference.
-pub(super) fn signed_part(part: i64, of: u64) -> f64 {
+pub(in crate::backtest) fn signed_part(part: i64, of: u64) -> f64 {
     if of == 0 { 0.0 } else { part as f64 / of as f64 }
 }

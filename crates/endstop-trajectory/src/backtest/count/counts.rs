@@ -48,15 +48,15 @@ impl Counts {
 
 /// Counts of runs that lack data which a candidate requires.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Lacking {
+pub(in crate::backtest) struct Lacking {
     /// Runs without any of the data: the candidate cannot fire.
-    pub(super) all: u64,
+    pub(in crate::backtest) all: u64,
     /// Runs with a part of the data: the remaining members of the candidate apply.
-    pub(super) part: u64,
+    pub(in crate::backtest) part: u64,
 }
 
 impl Lacking {
-    pub(super) fn count(&mut self, sight: Coverage) {
+    pub(in crate::backtest) fn count(&mut self, sight: Coverage) {
         match sight {
             Coverage::None => self.all += 1,
             Coverage::Part => self.part += 1,
@@ -64,7 +64,7 @@ impl Lacking {
         }
     }
 
-    pub(super) fn add(&mut self, other: Lacking) {
+    pub(in crate::backtest) fn add(&mut self, other: Lacking) {
         self.all = self.all.saturating_add(other.all);
         self.part = self.part.saturating_add(other.part);
     }
@@ -92,7 +92,7 @@ pub fn share(part: u64, of: u64) -> Share {
 }
 
 /// As [`share`], for numbers that need not be whole: an effective number of independent cases.
-pub(super) fn interval(k: f64, n: f64) -> Share {
+pub(in crate::backtest) fn interval(k: f64, n: f64) -> Share {
     if n <= 0.0 {
         return Share { value: None, low: 0.0, high: 1.0 };
     }

@@ -4,17 +4,17 @@
 //! task.count(&run);
 //! ```
 
-use super::judged_run::JudgedRun;
-use super::killed::Stop;
+use crate::backtest::judge::judged_run::JudgedRun;
+use crate::backtest::judge::killed::Stop;
 use serde::{Deserialize, Serialize};
 
 /// The runs of one task.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Task {
-    pub(super) good: u32,
+pub(in crate::backtest) struct Task {
+    pub(in crate::backtest) good: u32,
     /// Number of good runs with at least four steps.
-    pub(super) good4: u32,
-    pub(super) failed: u32,
+    pub(in crate::backtest) good4: u32,
+    pub(in crate::backtest) failed: u32,
     /// The candidates that stop a run of the task, in order of their index. Most candidates stop no run
     /// of a task.
     stopped: Vec<(u32, Stopped)>,
@@ -22,17 +22,17 @@ pub(super) struct Task {
 
 /// The runs of a task that a candidate stops.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Stopped {
+pub(in crate::backtest) struct Stopped {
     /// Good runs that it kills: stops before the reward was full.
-    pub(super) good: u32,
+    pub(in crate::backtest) good: u32,
     /// Number of these with at least four steps.
-    pub(super) good4: u32,
-    pub(super) failed: u32,
+    pub(in crate::backtest) good4: u32,
+    pub(in crate::backtest) failed: u32,
 }
 
 impl Task {
     /// Counts a run.
-    pub(super) fn count(&mut self, run: &JudgedRun<'_>) {
+    pub(in crate::backtest) fn count(&mut self, run: &JudgedRun<'_>) {
         let long = u32::from(run.success && run.turns >= 4);
         *(if run.success { &mut self.good } else { &mut self.failed }) += 1;
         self.good4 += long;
@@ -64,18 +64,18 @@ impl Task {
     }
 
     /// Returns the runs that a candidate stops.
-    pub(super) fn stopped(&self, at: usize) -> Stopped {
+    pub(in crate::backtest) fn stopped(&self, at: usize) -> Stopped {
         let place = self.stopped.binary_search_by_key(&(at as u64), |counts| u64::from(counts.0));
         place.map_or_else(|_| Stopped::default(), |place| self.stopped[place].1)
     }
 
     /// Returns the number of runs.
-    pub(super) fn runs(&self) -> u64 {
+    pub(in crate::backtest) fn runs(&self) -> u64 {
         u64::from(self.good) + u64::from(self.failed)
     }
 
     /// Adds the runs of another count of the same task.
-    pub(super) fn add(&mut self, other: Task) {
+    pub(in crate::backtest) fn add(&mut self, other: Task) {
         let sum = |own: &mut u32, other: u32| *own = own.saturating_add(other);
         sum(&mut self.good, other.good);
         sum(&mut self.good4, other.good4);
@@ -89,7 +89,7 @@ impl Task {
     }
 
     /// Returns `true` if the list is sorted and names only this number of candidates.
-    pub(super) fn fits(&self, candidates: usize) -> bool {
+    pub(in crate::backtest) fn fits(&self, candidates: usize) -> bool {
         self.stopped.windows(2).all(|pair| pair[0].0 < pair[1].0)
             && self.stopped.last().is_none_or(|last| (last.0 as usize) < candidates)
     }

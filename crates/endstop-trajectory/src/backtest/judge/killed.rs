@@ -15,38 +15,38 @@ use serde::{Deserialize, Serialize};
 
 /// A stop before the end of a run.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Stop {
+pub(in crate::backtest) struct Stop {
     /// The turn after which the run is stopped.
-    pub(super) turn: u32,
+    pub(in crate::backtest) turn: u32,
     /// Number of turns of the run.
-    pub(super) turns: u32,
+    pub(in crate::backtest) turns: u32,
     /// The first turn after which the reward was full, if it is recorded.
-    pub(super) full_from: Option<u32>,
+    pub(in crate::backtest) full_from: Option<u32>,
 }
 
 impl Stop {
     /// Returns `true` if the stop kills the run, which is good.
-    pub(super) fn kills(self) -> bool {
+    pub(in crate::backtest) fn kills(self) -> bool {
         self.full_from.is_none_or(|full| self.turn < full)
     }
 }
 
 /// The good runs that a candidate stops.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Killed {
+pub(in crate::backtest) struct Killed {
     /// Good runs that were stopped after the reward was full.
-    pub(super) done: u64,
+    pub(in crate::backtest) done: u64,
     /// Number of these with at least four steps.
-    pub(super) done4: u64,
+    pub(in crate::backtest) done4: u64,
     /// All steps of the good runs that were killed, and their usage.
-    pub(super) steps: u64,
-    pub(super) tokens: u64,
-    pub(super) usd: NanoUsd,
+    pub(in crate::backtest) steps: u64,
+    pub(in crate::backtest) tokens: u64,
+    pub(in crate::backtest) usd: NanoUsd,
 }
 
 impl Killed {
     /// Counts a stop of a good run with this usage.
-    pub(super) fn stop(&mut self, stop: Stop, spent: &Curve) {
+    pub(in crate::backtest) fn stop(&mut self, stop: Stop, spent: &Curve) {
         if !stop.kills() {
             self.done += 1;
             self.done4 += u64::from(stop.turns >= 4);
@@ -58,7 +58,7 @@ impl Killed {
     }
 
     /// Adds the counts of other runs.
-    pub(super) fn add(&mut self, other: &Killed) {
+    pub(in crate::backtest) fn add(&mut self, other: &Killed) {
         for (own, other) in [
             (&mut self.done, other.done),
             (&mut self.done4, other.done4),
@@ -72,7 +72,7 @@ impl Killed {
 }
 
 /// Subtracts counts; a difference out of range saturates.
-pub(super) fn difference(saved: u64, lost: u64) -> i64 {
+pub(in crate::backtest) fn difference(saved: u64, lost: u64) -> i64 {
     let signed = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
     signed(saved).saturating_sub(signed(lost))
 }

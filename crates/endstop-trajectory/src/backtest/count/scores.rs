@@ -8,13 +8,13 @@
 //! Tasks are divided into ten folds by their hash. What a rule does to the tasks of a fold is counted
 //! apart, so that a choice can be made on nine folds and be counted on the tenth.
 
-use super::judged_run::JudgedRun;
-use super::killed::{Stop, difference};
 use super::sample::Sample;
+use crate::backtest::judge::judged_run::JudgedRun;
+use crate::backtest::judge::killed::{Stop, difference};
 use serde::{Deserialize, Serialize};
 
 /// Number of folds.
-pub(super) const FOLDS: usize = 10;
+pub(in crate::backtest) const FOLDS: usize = 10;
 
 /// Returns the fold of a task.
 fn fold(key: u64) -> usize {
@@ -23,14 +23,14 @@ fn fold(key: u64) -> usize {
 
 /// The effect of the rules of one family.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Scores {
+pub(in crate::backtest) struct Scores {
     /// For each task with a good run, one more than the index of the strongest rule that kills one of
     /// its good runs; 0 if none does.
     tasks: Sample<u32>,
     /// The runs of each fold; empty before the first run.
     folds: Vec<Fold>,
     /// Number of runs that the family cannot evaluate.
-    pub(super) left_out: u64,
+    pub(in crate::backtest) left_out: u64,
 }
 
 /// The runs of a fold.
@@ -43,11 +43,11 @@ struct Fold {
 
 /// The effect of one rule on the runs of a fold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Level {
+pub(in crate::backtest) struct Level {
     /// Number of good runs killed.
-    pub(super) killed: u64,
+    pub(in crate::backtest) killed: u64,
     /// Number of failed runs stopped.
-    pub(super) failed: u64,
+    pub(in crate::backtest) failed: u64,
     /// Number of steps after the stops.
     saved: u64,
     /// Number of all steps of the good runs killed.
@@ -57,7 +57,12 @@ pub(super) struct Level {
 impl Scores {
     /// Adds a run; `fired` holds the turns at which the rules fire, the weakest first. At most `most` tasks
     /// are stored.
-    pub(super) fn add(&mut self, run: &JudgedRun<'_>, fired: Option<&[Option<u32>]>, most: usize) {
+    pub(in crate::backtest) fn add(
+        &mut self,
+        run: &JudgedRun<'_>,
+        fired: Option<&[Option<u32>]>,
+        most: usize,
+    ) {
         let Some(fired) = fired else {
             self.left_out += 1;
             return;
@@ -87,17 +92,17 @@ impl Scores {
     }
 
     /// Returns the number of tasks that are stored.
-    pub(super) fn stored(&self) -> usize {
+    pub(in crate::backtest) fn stored(&self) -> usize {
         self.tasks.len()
     }
 
     /// Drops tasks, so that at most this number is left. Those that are left are a random part.
-    pub(super) fn shrink(&mut self, most: usize) {
+    pub(in crate::backtest) fn shrink(&mut self, most: usize) {
         self.tasks.shrink(most);
     }
 
     /// Adds the effect on other runs.
-    pub(super) fn merge(&mut self, other: Scores) {
+    pub(in crate::backtest) fn merge(&mut self, other: Scores) {
         self.left_out = self.left_out.saturating_add(other.left_out);
         self.tasks.merge(other.tasks, |own, other| *own = (*own).max(other));
         if self.folds.is_empty() {
@@ -114,7 +119,7 @@ impl Scores {
     }
 
     /// Returns `true` if there are as many folds and levels as there must be.
-    pub(super) fn fits(&self, levels: usize) -> bool {
+    pub(in crate::backtest) fn fits(&self, levels: usize) -> bool {
         (self.folds.is_empty() || self.folds.len() == FOLDS)
             && self.folds.iter().all(|fold| fold.levels.len() == levels)
             && self.tasks.values().all(|score| *score as usize <= levels)
@@ -122,7 +127,7 @@ impl Scores {
 
     /// Counts for each fold the tasks with a good run, and for each rule those that it kills a good run
     /// of.
-    pub(super) fn tasks(&self, levels: usize) -> Vec<(u64, Vec<u64>)> {
+    pub(in crate::backtest) fn tasks(&self, levels: usize) -> Vec<(u64, Vec<u64>)> {
         let mut folds = vec![(0, vec![0; levels]); FOLDS];
         for (key, score) in self.tasks.iter() {
             let (tasks, killed) = &mut folds[fold(key)];
@@ -142,19 +147,19 @@ impl Scores {
     }
 
     /// Returns the effect of a rule on the runs of a fold.
-    pub(super) fn level(&self, fold: usize, at: usize) -> Level {
+    pub(in crate::backtest) fn level(&self, fold: usize, at: usize) -> Level {
         self.folds.get(fold).and_then(|fold| fold.levels.get(at)).copied().unwrap_or_default()
     }
 
     /// Returns the numbers of good and of failed runs of a fold.
-    pub(super) fn runs(&self, fold: usize) -> (u64, u64) {
+    pub(in crate::backtest) fn runs(&self, fold: usize) -> (u64, u64) {
         self.folds.get(fold).map_or((0, 0), |fold| (fold.good, fold.failed))
     }
 }
 
 impl Level {
     /// Adds the effect on other runs.
-    pub(super) fn add(&mut self, other: &Level) {
+    pub(in crate::backtest) fn add(&mut self, other: &Level) {
         for (own, other) in [
             (&mut self.killed, other.killed),
             (&mut self.failed, other.failed),
@@ -166,7 +171,7 @@ impl Level {
     }
 
     /// Returns the steps saved, less those of good runs that have to be run again.
-    pub(super) fn net(&self) -> i64 {
+    pub(in crate::backtest) fn net(&self) -> i64 {
         difference(self.saved, self.killed_steps)
     }
 }

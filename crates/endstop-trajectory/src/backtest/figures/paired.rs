@@ -5,8 +5,8 @@
 //! let paired = paired(&tally, candidate);
 //! ```
 
-use super::tally::Tally;
-use super::task::Task;
+use crate::backtest::count::tally::Tally;
+use crate::backtest::count::task::Task;
 use crate::statistics::{Cluster, Difference};
 use serde::Serialize;
 
@@ -26,7 +26,7 @@ pub struct Paired {
 }
 
 /// Averages over mixed tasks the share of failed runs stopped minus the share of good runs killed.
-pub(super) fn paired(tally: &Tally, at: usize) -> Option<Paired> {
+pub(in crate::backtest) fn paired(tally: &Tally, at: usize) -> Option<Paired> {
     let mut differences: Vec<f64> = tally
         .tasks
         .values()

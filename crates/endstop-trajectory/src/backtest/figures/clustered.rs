@@ -19,7 +19,7 @@
 //! Of very many tasks only a sample is counted. The variance is then an estimate from that sample; the
 //! share itself is that of all runs.
 
-use super::counts::{Share, interval};
+use crate::backtest::count::counts::{Share, interval};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 /// Number of tasks with a case, or without one if that is less, from which on the variance is known.
@@ -27,7 +27,7 @@ const ENOUGH: f64 = 20.0;
 
 /// The runs of each task, summed up.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Clusters {
+pub(in crate::backtest) struct Clusters {
     /// Number of tasks, and of their runs.
     tasks: u64,
     runs: u64,
@@ -45,7 +45,7 @@ pub(super) struct Clusters {
 
 impl Clusters {
     /// Adds a task with this number of cases among its runs.
-    pub(super) fn add(&mut self, cases: u32, runs: u32) {
+    pub(in crate::backtest) fn add(&mut self, cases: u32, runs: u32) {
         if runs == 0 {
             return;
         }
@@ -62,14 +62,14 @@ impl Clusters {
     }
 
     /// Adds tasks with one run each.
-    pub(super) fn add_singles(&mut self, cases: u64, runs: u64) {
+    pub(in crate::backtest) fn add_singles(&mut self, cases: u64, runs: u64) {
         self.singles = self.singles.saturating_add(runs);
         self.single_cases = self.single_cases.saturating_add(cases.min(runs));
     }
 
     /// Returns the share of `cases` in `runs`, with the interval that these tasks give. The runs are
     /// those of all tasks, of which these may be a sample.
-    pub(super) fn share(&self, cases: u64, runs: u64) -> Share {
+    pub(in crate::backtest) fn share(&self, cases: u64, runs: u64) -> Share {
         let (cases, runs) = (cases.min(runs) as f64, runs as f64);
         // With one run of each task the runs are independent, and the interval is exact.
         if runs <= 0.0 || self.several == 0 {
@@ -81,7 +81,7 @@ impl Clusters {
 
     /// As [`share`](Self::share), for cases whose tasks are not known: all runs of a task count as
     /// alike, so that the interval is rather too wide.
-    pub(super) fn widest_share(&self, cases: u64, runs: u64) -> Share {
+    pub(in crate::backtest) fn widest_share(&self, cases: u64, runs: u64) -> Share {
         let (cases, runs) = (cases.min(runs) as f64, runs as f64);
         if runs <= 0.0 || self.several == 0 {
             return interval(cases, runs);

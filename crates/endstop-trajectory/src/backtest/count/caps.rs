@@ -5,13 +5,13 @@
 //! let cap = caps.best(killed);     // the best cap that kills no more good runs
 //! ```
 
-use super::killed::difference;
+use crate::backtest::judge::killed::difference;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The lengths of runs.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Lengths {
+pub(in crate::backtest) struct Lengths {
     /// Numbers of good and failed runs by number of steps.
     runs: BTreeMap<u32, (u64, u64)>,
     /// Good runs by the smallest cap that does not kill them: their number, the number of those with at
@@ -21,22 +21,22 @@ pub(super) struct Lengths {
 
 /// The effect of a cap on turns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct CapEffect {
-    pub(super) turns: u32,
-    pub(super) failed: u64,
-    pub(super) good: u64,
-    pub(super) good4: u64,
+pub(in crate::backtest) struct CapEffect {
+    pub(in crate::backtest) turns: u32,
+    pub(in crate::backtest) failed: u64,
+    pub(in crate::backtest) good: u64,
+    pub(in crate::backtest) good4: u64,
     /// Good runs that are killed: stopped before the reward was full.
-    pub(super) killed: u64,
-    pub(super) killed4: u64,
-    pub(super) steps_saved: u64,
+    pub(in crate::backtest) killed: u64,
+    pub(in crate::backtest) killed4: u64,
+    pub(in crate::backtest) steps_saved: u64,
     /// Steps saved less all steps of the killed runs.
-    pub(super) net_steps: i64,
+    pub(in crate::backtest) net_steps: i64,
 }
 
 impl Lengths {
     /// Counts a run; `full_from` is the first turn of a good run after which the reward was full.
-    pub(super) fn count(&mut self, turns: u32, success: bool, full_from: Option<u32>) {
+    pub(in crate::backtest) fn count(&mut self, turns: u32, success: bool, full_from: Option<u32>) {
         let runs = self.runs.entry(turns).or_default();
         *(if success { &mut runs.0 } else { &mut runs.1 }) += 1;
         if success {
@@ -48,7 +48,7 @@ impl Lengths {
     }
 
     /// Adds the lengths of other runs.
-    pub(super) fn add(&mut self, other: Lengths) {
+    pub(in crate::backtest) fn add(&mut self, other: Lengths) {
         let sum = |own: &mut u64, other: u64| *own = own.saturating_add(other);
         for (turns, (good, failed)) in other.runs {
             let own = self.runs.entry(turns).or_default();
@@ -64,7 +64,7 @@ impl Lengths {
     }
 
     /// Returns the shortest length that is not exceeded by this share of the runs.
-    pub(super) fn percentile(&self, share: f64) -> u32 {
+    pub(in crate::backtest) fn percentile(&self, share: f64) -> u32 {
         let sum = |all: u64, (good, failed): &(u64, u64)| {
             all.saturating_add(*good).saturating_add(*failed)
         };
@@ -84,12 +84,12 @@ impl Lengths {
 
 /// The effects of all caps that differ.
 #[derive(Clone, Debug)]
-pub(super) struct Caps(Vec<CapEffect>);
+pub(in crate::backtest) struct Caps(Vec<CapEffect>);
 
 impl Caps {
     /// Computes the effect of each cap at which the set of stopped or killed runs changes. Between two
     /// of these a lower cap only saves more.
-    pub(super) fn of(lengths: &Lengths) -> Caps {
+    pub(in crate::backtest) fn of(lengths: &Lengths) -> Caps {
         let mut turns: BTreeSet<u32> = lengths.runs.keys().copied().collect();
         turns.extend(lengths.spared.keys());
         turns.insert(1);
@@ -126,13 +126,13 @@ impl Caps {
     }
 
     /// Returns the effect of a cap at a length of a run; of none, if no run has this length.
-    pub(super) fn at(&self, turns: u32) -> CapEffect {
+    pub(in crate::backtest) fn at(&self, turns: u32) -> CapEffect {
         let found = self.0.iter().find(|cap| cap.turns == turns).copied();
         found.unwrap_or(CapEffect { turns, ..CapEffect::default() })
     }
 
     /// Returns the cap that is worth most among those that kill at most this number of good runs.
-    pub(super) fn best(&self, killed: u64) -> Option<CapEffect> {
+    pub(in crate::backtest) fn best(&self, killed: u64) -> Option<CapEffect> {
         // The caps begin with the highest; of equals the higher one is milder.
         self.0
             .iter()

@@ -10,14 +10,14 @@ use endstop_core::NanoUsd;
 
 /// Cumulative tokens and dollars after each turn; empty if the count of any turn is missing.
 #[derive(Debug, Default)]
-pub(super) struct Curve {
-    pub(super) tokens: Vec<u64>,
-    pub(super) usd: Vec<NanoUsd>,
+pub(in crate::backtest) struct Curve {
+    pub(in crate::backtest) tokens: Vec<u64>,
+    pub(in crate::backtest) usd: Vec<NanoUsd>,
 }
 
 impl Curve {
     /// Sums the usage of a run.
-    pub(super) fn of(run: &Trajectory<'_>, prices: &Prices) -> Curve {
+    pub(in crate::backtest) fn of(run: &Trajectory<'_>, prices: &Prices) -> Curve {
         let (mut tokens, mut usd) = (Vec::new(), Vec::new());
         let (mut all, mut cost) = (0u64, NanoUsd(0));
         let turns = run.turns().count();

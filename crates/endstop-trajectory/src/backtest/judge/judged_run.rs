@@ -8,16 +8,16 @@ use super::curve::Curve;
 
 /// A run with a known outcome, and the results of its evaluation.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct JudgedRun<'j> {
+pub(in crate::backtest) struct JudgedRun<'j> {
     /// The hash of the dataset and the task; without a task, of the run.
-    pub(super) key: u64,
+    pub(in crate::backtest) key: u64,
     /// `true` if the run has a task.
-    pub(super) has_task: bool,
-    pub(super) turns: u32,
-    pub(super) success: bool,
+    pub(in crate::backtest) has_task: bool,
+    pub(in crate::backtest) turns: u32,
+    pub(in crate::backtest) success: bool,
     /// The first turn of a good run after which the reward was full, if it is recorded.
-    pub(super) full_from: Option<u32>,
+    pub(in crate::backtest) full_from: Option<u32>,
     /// For each candidate the turn at which it fires.
-    pub(super) stopped: &'j [Option<u32>],
-    pub(super) spent: &'j Curve,
+    pub(in crate::backtest) stopped: &'j [Option<u32>],
+    pub(in crate::backtest) spent: &'j Curve,
 }

@@ -13,22 +13,26 @@
 //! # Ok::<(), endstop_core::PolicyError>(())
 //! ```
 
+pub(super) mod curve;
+pub(super) mod judged_run;
+pub(super) mod killed;
+
+use super::calibrate::family::Family;
 use super::candidate::{Candidate, Trial};
-use super::curve::Curve;
-use super::family::Family;
+use super::count::hash::stable_hash;
+use super::count::tallies::Tallies;
+use super::count::tally::Skipped;
 use super::group::GroupBy;
-use super::hash::stable_hash;
-use super::judged_run::JudgedRun;
 use super::settings::Settings;
-use super::tallies::Tallies;
-use super::tally::Skipped;
 use crate::availability::{AvailableData, Coverage, without_results};
 use crate::model::{Step, Trajectory};
 use crate::pricing::Prices;
 use crate::read::is_success;
 use crate::replay::{Setting, replay};
+use curve::Curve;
 use endstop_core::detector::{Rule, RuleSet};
 use endstop_core::{NanoUsd, PolicyError, Registry, Termination};
+use judged_run::JudgedRun;
 
 /// Counts the effect of candidates on recorded runs.
 #[derive(Clone, Debug)]

@@ -8,14 +8,19 @@
 //! # Ok::<(), endstop_core::PolicyError>(())
 //! ```
 
-use super::calibration::Calibration;
-use super::dataset_figures::{DatasetFigures, LEAST_GOOD};
-use super::family::Family;
-use super::group_figures::GroupFigures;
+mod clustered;
+pub(super) mod dataset;
+pub(super) mod group;
+pub(super) mod paired;
+
+use super::calibrate::calibration::Calibration;
+use super::calibrate::family::Family;
+use super::count::tallies::Tallies;
+use super::count::tally::{Skipped, Tally};
 use super::judge::Backtest;
 use super::settings::Settings;
-use super::tallies::Tallies;
-use super::tally::{Skipped, Tally};
+use dataset::{DatasetFigures, LEAST_GOOD};
+use group::GroupFigures;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;

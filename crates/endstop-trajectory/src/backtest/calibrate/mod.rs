@@ -15,8 +15,11 @@
 //! All tasks are used for the choice. Its effect on tasks that were not used is counted by folds: each
 //! tenth of the tasks is judged by the rule that the others choose.
 
-use super::family::Family;
-use super::scores::{FOLDS, Level, Scores};
+pub(super) mod calibration;
+pub(super) mod family;
+
+use super::count::scores::{FOLDS, Level, Scores};
+use family::Family;
 use serde::Serialize;
 use serde_json::Value;
 

@@ -13,32 +13,32 @@ use serde::{Deserialize, Serialize};
 
 /// Numbers of stored tasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Room {
+pub(in crate::backtest) struct Room {
     /// Tasks with the runs that candidates stop.
-    pub(super) tasks: usize,
+    pub(in crate::backtest) tasks: usize,
     /// Tasks of the families of a calibration.
-    pub(super) scores: usize,
+    pub(in crate::backtest) scores: usize,
 }
 
 impl Room {
     /// The maximum over all groups. A task takes about 100 to 1,000 bytes, depending on the number of
     /// candidates that stop it; one of a family about 20.
-    pub(super) const MOST: Room = Room { tasks: 1 << 15, scores: 1 << 18 };
+    pub(in crate::backtest) const MOST: Room = Room { tasks: 1 << 15, scores: 1 << 18 };
     /// The minimum of a group: without any task, its runs would count as independent.
     const LEAST: usize = 16;
 
     /// Adds numbers.
-    pub(super) fn plus(self, other: Room) -> Room {
+    pub(in crate::backtest) fn plus(self, other: Room) -> Room {
         Room { tasks: self.tasks + other.tasks, scores: self.scores + other.scores }
     }
 
     /// Returns the smaller of each number.
-    pub(super) fn min(self, other: Room) -> Room {
+    pub(in crate::backtest) fn min(self, other: Room) -> Room {
         Room { tasks: self.tasks.min(other.tasks), scores: self.scores.min(other.scores) }
     }
 
     /// Halves the room of a group if all groups together store too much. Returns `true` if it did.
-    pub(super) fn shrinks(&mut self, stored: Room) -> bool {
+    pub(in crate::backtest) fn shrinks(&mut self, stored: Room) -> bool {
         let halve = |own: &mut usize, stored: usize, most: usize| {
             let shrinks = stored > most && *own > Room::LEAST;
             *own = if shrinks { (*own / 2).max(Room::LEAST) } else { *own };

@@ -45,20 +45,20 @@ impl Family {
         (self.make)(level)
     }
 
-    pub(super) fn rules(&self) -> Vec<Rule> {
+    pub(in crate::backtest) fn rules(&self) -> Vec<Rule> {
         (self.first..=self.last).map(self.make).collect()
     }
 
     /// Returns `true` if the rules read tool results.
-    pub(super) fn needs_results(&self) -> bool {
+    pub(in crate::backtest) fn needs_results(&self) -> bool {
         (self.make)(self.first).needs_results()
     }
 
-    pub(super) fn levels(&self) -> usize {
+    pub(in crate::backtest) fn levels(&self) -> usize {
         (self.last - self.first) as usize + 1
     }
 
-    pub(super) fn level(&self, at: usize) -> u32 {
+    pub(in crate::backtest) fn level(&self, at: usize) -> u32 {
         self.first + at as u32
     }
 }

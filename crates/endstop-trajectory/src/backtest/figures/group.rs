@@ -7,12 +7,12 @@
 //! ```
 
 use super::clustered::Clusters;
-use super::counts::Share;
-use super::dataset_figures::part;
-use super::group::Group;
-use super::killed::difference;
-use super::settings::Settings;
-use super::tally::Tally;
+use super::dataset::part;
+use crate::backtest::count::counts::Share;
+use crate::backtest::count::tally::Tally;
+use crate::backtest::group::Group;
+use crate::backtest::judge::killed::difference;
+use crate::backtest::settings::Settings;
 use serde::Serialize;
 
 /// The upper bound of success below which a group counts as hopeless, and the least share of all steps
@@ -73,7 +73,10 @@ pub struct GroupEffect {
 
 impl GroupFigures {
     /// Computes the figures of all groups.
-    pub(super) fn of_all(groups: &[(Group, Tally)], settings: &Settings) -> Vec<GroupFigures> {
+    pub(in crate::backtest) fn of_all(
+        groups: &[(Group, Tally)],
+        settings: &Settings,
+    ) -> Vec<GroupFigures> {
         let all = groups.iter().fold(0_u64, |all, (_, tally)| all.saturating_add(tally.steps));
         groups.iter().map(|(group, tally)| GroupFigures::of(group, tally, settings, all)).collect()
     }

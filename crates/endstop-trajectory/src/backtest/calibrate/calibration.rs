@@ -8,10 +8,10 @@
 //! Therefore it is repeated on nine tenths of the tasks and counted on the last tenth; if the promise does
 //! not hold there, a milder rule is chosen.
 
-use super::calibrate::{Choice, Groups, HeldBack, tasks_needed};
 use super::family::Family;
-use super::group::Group;
-use super::tally::Tally;
+use super::{Choice, Groups, HeldBack, tasks_needed};
+use crate::backtest::count::tally::Tally;
+use crate::backtest::group::Group;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -62,7 +62,7 @@ pub struct CalibratedGroup {
 
 impl Calibration {
     /// Calibrates a rule for each model.
-    pub(super) fn of_all(
+    pub(in crate::backtest) fn of_all(
         groups: &[(Group, Tally)],
         families: &[Family],
         alpha: f64,

@@ -10,12 +10,12 @@
 //! depends neither on the order of the runs nor on their division into parts.
 //! The number of stored tasks is bounded over all groups ([`Room`]).
 
-use super::group::{Group, GroupBy};
 use super::hash::stable_hash;
-use super::judged_run::JudgedRun;
 use super::room::Room;
-use super::settings::Settings;
 use super::tally::Tally;
+use crate::backtest::group::{Group, GroupBy};
+use crate::backtest::judge::judged_run::JudgedRun;
+use crate::backtest::settings::Settings;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,14 +24,14 @@ const MOST_GROUPS: usize = 256;
 
 /// The counts of all groups.
 #[derive(Clone, Debug)]
-pub(super) struct Tallies {
-    pub(super) settings: Settings,
-    pub(super) counts: GroupCounts,
+pub(in crate::backtest) struct Tallies {
+    pub(in crate::backtest) settings: Settings,
+    pub(in crate::backtest) counts: GroupCounts,
 }
 
 /// The counts by group.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct GroupCounts {
+pub(in crate::backtest) struct GroupCounts {
     /// The groups by their hash.
     groups: BTreeMap<u64, (Group, Tally)>,
     /// The runs of all other groups, by dataset.
@@ -52,12 +52,12 @@ impl Default for GroupCounts {
 
 impl Tallies {
     /// Creates empty counts.
-    pub(super) fn new(settings: Settings) -> Tallies {
+    pub(in crate::backtest) fn new(settings: Settings) -> Tallies {
         Tallies { settings, counts: GroupCounts::default() }
     }
 
     /// Returns the counts of a group, created if needed.
-    pub(super) fn tally(
+    pub(in crate::backtest) fn tally(
         &mut self,
         dataset: &str,
         model: Option<&str>,
@@ -80,7 +80,7 @@ impl Tallies {
     }
 
     /// Counts a judged run of a group; for `fired` see [`Tally::judged`].
-    pub(super) fn judged(
+    pub(in crate::backtest) fn judged(
         &mut self,
         (dataset, model, kind): (&str, Option<&str>, Option<&str>),
         run: &JudgedRun<'_>,
@@ -98,7 +98,7 @@ impl Tallies {
     }
 
     /// Adds counts with equal settings.
-    pub(super) fn add(&mut self, other: Tallies) {
+    pub(in crate::backtest) fn add(&mut self, other: Tallies) {
         self.counts.room = self.counts.room.min(other.counts.room);
         for (key, (group, tally)) in other.counts.groups {
             if !self.counts.has_room(key) {
@@ -118,7 +118,7 @@ impl Tallies {
 
     /// Returns the groups in order, without kinds if there are too many. Runs that are not counted in a
     /// group have one with neither a model nor a kind.
-    pub(super) fn into_groups(self) -> BTreeMap<Group, Tally> {
+    pub(in crate::backtest) fn into_groups(self) -> BTreeMap<Group, Tally> {
         let GroupCounts { groups: own, others, .. } = self.counts;
         let mut kinds: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for (group, _) in own.values() {
@@ -199,7 +199,7 @@ impl GroupCounts {
     }
 
     /// Returns `true` if the counts have the lengths that the settings require.
-    pub(super) fn fits(&self, candidates: usize, levels: &[usize]) -> bool {
+    pub(in crate::backtest) fn fits(&self, candidates: usize, levels: &[usize]) -> bool {
         let tallies = self.groups.values().map(|(_, tally)| tally).chain(self.others.values());
         self.groups.len() <= MOST_GROUPS
             && tallies.into_iter().all(|tally| tally.fits(candidates, levels))
@@ -209,9 +209,9 @@ impl GroupCounts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backtest::calibrate::family::Family;
     use crate::backtest::candidate::Candidate;
-    use crate::backtest::curve::Curve;
-    use crate::backtest::family::Family;
+    use crate::backtest::judge::curve::Curve;
 
     /// A large group, a small group, and one with runs without a task.
     fn runs() -> Vec<(&'static str, u32)> {

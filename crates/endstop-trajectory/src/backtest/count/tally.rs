@@ -8,59 +8,59 @@
 
 use super::caps::Lengths;
 use super::counts::{Counts, Lacking};
-use super::judged_run::JudgedRun;
-use super::killed::{Killed, Stop};
 use super::room::Room;
 use super::sample::Sample;
 use super::scores::Scores;
 use super::task::Task;
 use crate::availability::Coverage;
+use crate::backtest::judge::judged_run::JudgedRun;
+use crate::backtest::judge::killed::{Killed, Stop};
 use endstop_core::NanoUsd;
 use serde::{Deserialize, Serialize};
 
 /// The counts of one group of runs.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Tally {
-    pub(super) runs: u64,
-    pub(super) failed: u64,
-    pub(super) succeeded: u64,
-    pub(super) succeeded_4: u64,
-    pub(super) steps: u64,
-    pub(super) steps_failed: u64,
-    pub(super) skipped: Skipped,
-    pub(super) counts: Vec<Counts>,
+pub(in crate::backtest) struct Tally {
+    pub(in crate::backtest) runs: u64,
+    pub(in crate::backtest) failed: u64,
+    pub(in crate::backtest) succeeded: u64,
+    pub(in crate::backtest) succeeded_4: u64,
+    pub(in crate::backtest) steps: u64,
+    pub(in crate::backtest) steps_failed: u64,
+    pub(in crate::backtest) skipped: Skipped,
+    pub(in crate::backtest) counts: Vec<Counts>,
     /// The usage of runs in which every step has one.
-    pub(super) used: Used,
+    pub(in crate::backtest) used: Used,
     /// The part of that usage that each candidate would have saved.
-    pub(super) saved: Vec<Used>,
+    pub(in crate::backtest) saved: Vec<Used>,
     /// For each candidate, the good runs that it stops.
-    pub(super) killed: Vec<Killed>,
+    pub(in crate::backtest) killed: Vec<Killed>,
     /// For each candidate, the judged runs that lack data it requires.
-    pub(super) lacking: Vec<Lacking>,
-    pub(super) lengths: Lengths,
+    pub(in crate::backtest) lacking: Vec<Lacking>,
+    pub(in crate::backtest) lengths: Lengths,
     /// The tasks by the hash of their dataset and name.
-    pub(super) tasks: Sample<Task>,
+    pub(in crate::backtest) tasks: Sample<Task>,
     /// Number of runs of all tasks, also of those that are not in `tasks`.
-    pub(super) task_runs: u64,
+    pub(in crate::backtest) task_runs: u64,
     /// The runs without a task, each of which is a task of its own.
-    pub(super) alone: Task,
+    pub(in crate::backtest) alone: Task,
     /// The number of unjudged runs and of their steps.
-    pub(super) unjudged: (u64, u64),
-    pub(super) unjudged_saved: Vec<(u64, u64)>,
-    pub(super) unjudged_lacking: Vec<Lacking>,
-    pub(super) scores: Vec<Scores>,
+    pub(in crate::backtest) unjudged: (u64, u64),
+    pub(in crate::backtest) unjudged_saved: Vec<(u64, u64)>,
+    pub(in crate::backtest) unjudged_lacking: Vec<Lacking>,
+    pub(in crate::backtest) scores: Vec<Scores>,
 }
 
 /// Tokens and dollars.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Used {
+pub(in crate::backtest) struct Used {
     /// Number of runs in which every step has a token count.
-    pub(super) runs_with_tokens: u64,
-    pub(super) tokens: u64,
+    pub(in crate::backtest) runs_with_tokens: u64,
+    pub(in crate::backtest) tokens: u64,
     /// Number of runs in which every step has a cost, or a model with a price.
-    pub(super) runs_with_usd: u64,
+    pub(in crate::backtest) runs_with_usd: u64,
     /// An integer, because a sum of fractions would depend on the order of the runs.
-    pub(super) usd: NanoUsd,
+    pub(in crate::backtest) usd: NanoUsd,
 }
 
 /// Numbers of runs that are not judged, by reason.
@@ -77,7 +77,7 @@ pub struct Skipped {
 }
 
 impl Tally {
-    pub(super) fn new(candidates: usize, families: usize) -> Tally {
+    pub(in crate::backtest) fn new(candidates: usize, families: usize) -> Tally {
         Tally {
             counts: vec![Counts::default(); candidates],
             saved: vec![Used::default(); candidates],
@@ -91,7 +91,7 @@ impl Tally {
     }
 
     /// Counts the candidates that require data which a run lacks.
-    pub(super) fn lacks(&mut self, is_judged: bool, coverage: &[Coverage]) {
+    pub(in crate::backtest) fn lacks(&mut self, is_judged: bool, coverage: &[Coverage]) {
         let lacking = if is_judged { &mut self.lacking } else { &mut self.unjudged_lacking };
         for (lacking, coverage) in lacking.iter_mut().zip(coverage) {
             lacking.count(*coverage);
@@ -100,7 +100,7 @@ impl Tally {
 
     /// Counts a judged run; `families` holds for each calibrated family the turns at which its rules
     /// fire, or `None` if it cannot evaluate the run. At most `room` tasks are stored.
-    pub(super) fn judged(
+    pub(in crate::backtest) fn judged(
         &mut self,
         run: &JudgedRun<'_>,
         families: &[Option<&[Option<u32>]>],
@@ -168,7 +168,7 @@ impl Tally {
         }
     }
 
-    pub(super) fn unjudged(&mut self, turns: u32, stopped: &[Option<u32>]) {
+    pub(in crate::backtest) fn unjudged(&mut self, turns: u32, stopped: &[Option<u32>]) {
         self.skipped.without_outcome += 1;
         self.unjudged.0 += 1;
         self.unjudged.1 += u64::from(turns);
@@ -181,7 +181,7 @@ impl Tally {
     }
 
     /// Adds the counts of other runs. All sums saturate, because counts may come from a file.
-    pub(super) fn add(&mut self, other: Tally) {
+    pub(in crate::backtest) fn add(&mut self, other: Tally) {
         for (own, other) in [
             (&mut self.runs, other.runs),
             (&mut self.failed, other.failed),
@@ -223,25 +223,25 @@ impl Tally {
     }
 
     /// Returns the number of tasks that are stored.
-    pub(super) fn stored(&self) -> Room {
+    pub(in crate::backtest) fn stored(&self) -> Room {
         let scores = self.scores.iter().map(Scores::stored).sum();
         Room { tasks: self.tasks.len(), scores }
     }
 
     /// Drops tasks, so that at most this number is left: of the tasks, and of those of each family.
-    pub(super) fn shrink(&mut self, room: Room) {
+    pub(in crate::backtest) fn shrink(&mut self, room: Room) {
         self.tasks.shrink(room.tasks);
         self.scores.iter_mut().for_each(|scores| scores.shrink(room.scores));
     }
 
     /// Returns the number of runs whose tasks are beyond the maximum.
-    pub(super) fn tasks_left_out(&self) -> u64 {
+    pub(in crate::backtest) fn tasks_left_out(&self) -> u64 {
         self.task_runs.saturating_sub(self.tasks.values().map(Task::runs).sum())
     }
 
     /// Returns `true` if the lists have the lengths that this number of candidates and these numbers of
     /// levels of families require; counts that were read from a file may have others.
-    pub(super) fn fits(&self, candidates: usize, levels: &[usize]) -> bool {
+    pub(in crate::backtest) fn fits(&self, candidates: usize, levels: &[usize]) -> bool {
         let lengths = [
             self.counts.len(),
             self.saved.len(),
@@ -259,7 +259,7 @@ impl Tally {
 
 impl Skipped {
     /// Adds other numbers.
-    pub(super) fn add(&mut self, other: Skipped) {
+    pub(in crate::backtest) fn add(&mut self, other: Skipped) {
         for (own, other) in [
             (&mut self.without_outcome, other.without_outcome),
             (&mut self.summary_only, other.summary_only),
