@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 /// The README and the book.
 const PAGES: [&str; 2] = ["README.md", "docs/src"];
 /// Folders and files with help texts.
-const HELP: [&str; 2] = ["crates/endstop-cli/src", "crates/endstop-core/src/limits.rs"];
+const HELP: [&str; 2] = ["crates/endstop-cli/src", "crates/endstop-core/src/limits/mod.rs"];
 
 /// A paragraph with its place.
 struct Paragraph {

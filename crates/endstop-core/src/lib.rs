@@ -16,7 +16,6 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod bounded_json;
-mod cache_use;
 mod call_key;
 pub mod decide;
 pub mod delta_buffer;
@@ -26,7 +25,6 @@ pub mod guest;
 pub mod history;
 pub mod kernel;
 pub mod limits;
-mod markdown;
 pub mod media;
 pub mod message;
 mod nearest;
@@ -45,7 +43,6 @@ pub mod termination;
 pub mod usage;
 pub mod visible;
 
-pub use cache_use::{CacheUse, NanoUsdChange};
 pub use call_key::call_key;
 pub use delta_buffer::DeltaBuffer;
 pub use error_class::{ErrorClass, ModelError};
@@ -77,6 +74,7 @@ pub use policy::{
     BoxPolicy, ClonePolicy, PolicyEnd, PolicyError, StepCall, StepContext, StepOutput, StepResult,
     Stop, TerminationPolicy, Verdict,
 };
+pub use price::cache_use::{CacheUse, NanoUsdChange};
 pub use price::{LongPrompt, LongPrompts, Price, TooManyPrices};
 pub use registry::{PolicyInfo, Registry};
 pub use replay::Replay;

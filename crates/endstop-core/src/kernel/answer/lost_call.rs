@@ -7,8 +7,8 @@
 
 use crate::kernel::setup::guest_mode::Capability;
 use crate::kernel::setup::spec::RunSpec;
-use crate::markdown::outside_code;
 use crate::message::ModelTurn;
+use crate::visible::markdown::outside_code;
 use crate::visible::unclosed_reasoning;
 use serde_json::{Deserializer, Map, Value};
 

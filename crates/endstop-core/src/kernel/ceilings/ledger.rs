@@ -6,10 +6,10 @@
 //! lower cap or is refused. A call that the provider counted is booked at its real cost; a call
 //! that was aborted counts with its full reservation.
 
-use crate::cache_use::{CacheUse, NanoUsdChange};
 use crate::kernel::outcome::decided_by::{Decision, Layer};
 use crate::limits::{Limits, TokensCounted};
 use crate::price::Price;
+use crate::price::cache_use::{CacheUse, NanoUsdChange};
 use crate::termination::Termination;
 use crate::usage::{NanoUsd, Unreported, Usage};
 

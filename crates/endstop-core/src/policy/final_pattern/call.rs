@@ -25,7 +25,7 @@ use super::argument;
 use super::brackets::{Brackets, Closed};
 use super::declaration::{Callee, Declaration, Pick, ScannerOptions};
 use super::opening::Openings;
-use crate::markdown::Markdown;
+use crate::visible::markdown::Markdown;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {

@@ -13,7 +13,9 @@
 //! assert_eq!(visible_text("The tag `</think>` ends it."), "The tag `</think>` ends it.");
 //! ```
 
-use crate::markdown::outside_code;
+pub(crate) mod markdown;
+
+use crate::visible::markdown::outside_code;
 use serde_json::Value;
 
 /// `true` if a reader sees nothing of a text: it has only blanks, control characters, and characters that have no

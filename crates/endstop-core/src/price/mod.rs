@@ -16,6 +16,8 @@
 //! - OpenAI: <https://developers.openai.com/api/docs/pricing> (prompts with more than 272K tokens)
 //! - xAI: <https://docs.x.ai/developers/pricing> (prompts of at least 200k tokens)
 
+pub(crate) mod cache_use;
+
 use crate::usage::{NanoUsd, Usage};
 use serde::{Deserialize, Serialize};
 use std::fmt;
