@@ -9,8 +9,6 @@ pub(crate) mod cassette;
 pub(crate) mod durable;
 pub(crate) mod earlier;
 pub(crate) mod events;
-pub(crate) mod guard_lines;
-pub(crate) mod guard_notes;
 mod line;
 mod notify;
 pub(crate) mod retention;

@@ -1,13 +1,15 @@
 //! `endstop explain`: shows the timeline of a run, the limits at each turn, and the ending, as
 //! text, as JSON, or as an HTML page with a chart; or the meaning of a name.
 
-use super::meaning::Meaning;
+mod meaning;
+
 use super::one_run;
 use crate::args::ExplainArgs;
 use crate::failure::Result;
 use crate::new_file::NewFile;
 use crate::output;
 use crate::render::explain::{html, text};
+use meaning::Meaning;
 
 pub(crate) fn run(args: &ExplainArgs, as_json: bool) -> Result {
     let page = args.html.as_deref();

@@ -7,8 +7,8 @@
 //! {"type":"limit_told","thread":"main"}
 //! ```
 
-use super::events::{EventFile, Keep};
 use crate::output;
+use crate::run::events::{EventFile, Keep};
 use endstop_guard::run::{GuardEvent, RunHandle};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU64, Ordering};

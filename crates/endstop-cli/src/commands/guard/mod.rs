@@ -1,7 +1,11 @@
 //! `endstop guard`: runs another agent program under limits, and reports how its run ended.
 
-use super::surroundings::{aws_keys, environment, guests, outgoing, random, salt, secret};
-use super::{guard_listen, print_env};
+mod lines;
+mod listen;
+pub(crate) mod notes;
+mod print_env;
+mod surroundings;
+
 use crate::args::GuardArgs;
 use crate::config::journal_path::{self, JournalPath};
 use crate::config::settings::Settings as Configured;
@@ -17,8 +21,6 @@ use crate::render::amounts::seconds;
 use crate::render::card::{Beside, card};
 use crate::run::agent::{budget_of_day, runtime};
 use crate::run::events::EventFile;
-use crate::run::guard_lines::GuardLines;
-use crate::run::guard_notes::GuardNotes;
 use crate::run::retention::Retention;
 use crate::run::signals::{Signals as VerifierSignals, StopSignal};
 use crate::run::verify::verified;
@@ -39,12 +41,15 @@ use endstop_guard::run::{
     Counts, Gate, GuardEvent, JournalSettings, NO_CALLS_AFTER, OnLimit, ProgramEnd, RunHandle,
     Settings, warn_without_calls,
 };
+use lines::GuardLines;
+use notes::GuardNotes;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use surroundings::{aws_keys, environment, guests, outgoing, random, salt, secret};
 use tokio::net::TcpListener;
 
 /// Longest wait for responses that are still read after the program has ended.
@@ -101,7 +106,7 @@ pub(crate) fn run(args: &GuardArgs, json: bool) -> Result<Status> {
         return print_env::run(args, shell).map(Status::OfCommand);
     }
     if let Some(address) = &args.listen {
-        return guard_listen::run(args, address, json).map(Status::OfCommand);
+        return listen::run(args, address, json).map(Status::OfCommand);
     }
     if args.command.is_empty() {
         return Err(Failure::usage(NO_COMMAND));

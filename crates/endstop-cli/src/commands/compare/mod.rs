@@ -1,7 +1,8 @@
 //! `endstop compare`: two policies on the same recorded runs, two sets of runs on the same tasks, or
 //! single runs: the differences, as text, as JSON, or as an HTML page.
 
-use super::compare_runs;
+mod runs;
+
 use crate::compare_args::{CommonArgs, CompareCommand};
 use crate::failure::Result;
 use crate::new_file::NewFile;
@@ -13,7 +14,7 @@ pub(crate) fn run(command: &CompareCommand, as_json: bool) -> Result {
     match command {
         CompareCommand::Policies(args) => report(&args.common, || policies(args), as_json),
         CompareCommand::Sets(args) => report(&args.common, || sets(args), as_json),
-        CompareCommand::Runs(args) => compare_runs::run(args, as_json),
+        CompareCommand::Runs(args) => runs::run(args, as_json),
     }
 }
 

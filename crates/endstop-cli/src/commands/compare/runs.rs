@@ -1,6 +1,6 @@
 //! `endstop compare runs`: how single runs ended, what they cost, and where they diverge.
 
-use super::one_run;
+use crate::commands::one_run;
 use crate::compare_args::RunsArgs;
 use crate::failure::{Failure, Result};
 use crate::new_file::NewFile;

@@ -1,6 +1,9 @@
 //! `endstop runs`: lists the stored runs, newest first.
 
-use super::{live, prune};
+pub(crate) mod live;
+pub(crate) mod pending;
+pub(crate) mod prune;
+
 use crate::args::{RunsArgs, RunsCommand};
 use crate::config::journal_path::{self, JournalPath};
 use crate::failure::{Failure, Result};

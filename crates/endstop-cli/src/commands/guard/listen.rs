@@ -46,7 +46,7 @@ const MOST_RECORDS: usize = 512;
 /// A run that has ended: its profile, the run and its outcome.
 type Ended = (Arc<str>, RunHandle, Arc<Outcome>);
 
-pub(super) fn run(args: &GuardArgs, address: &str, json: bool) -> Result {
+pub(in crate::commands) fn run(args: &GuardArgs, address: &str, json: bool) -> Result {
     if !args.command.is_empty() {
         return Err(Failure::usage(
             "--listen serves programs that are started elsewhere; remove the program after `--`, or --listen",

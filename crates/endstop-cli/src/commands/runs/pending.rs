@@ -87,7 +87,7 @@ fn next_step(refused: &DecideError, run: &str) -> String {
 }
 
 /// Cancels the parked run with this id, or with the only id that begins so; `None` if there is none.
-pub(super) fn cancel(name: &str, file: Option<&Path>) -> Result<Option<String>> {
+pub(in crate::commands) fn cancel(name: &str, file: Option<&Path>) -> Result<Option<String>> {
     let place = JournalPath::of(file, None)?;
     if !place.path()?.exists() {
         return Ok(None);

@@ -1,6 +1,6 @@
 //! `endstop explain NAME`: the meaning of an ending, a limit, a rule or a policy, from the tables that define them.
 
-use super::policies::defaults_of;
+use crate::commands::policies::defaults_of;
 use crate::config::limits::default_of;
 use crate::config::setting::flag_of;
 use crate::failure::Failure;
@@ -14,7 +14,7 @@ use endstop_report::advice::{advice, meaning};
 use serde_json::{Map, Value};
 
 /// The meaning of a name.
-pub(super) struct Meaning {
+pub(in crate::commands) struct Meaning {
     name: String,
     kind: &'static str,
     text: String,
@@ -23,14 +23,14 @@ pub(super) struct Meaning {
 }
 
 impl Meaning {
-    pub(super) fn of(name: &str) -> Option<Meaning> {
+    pub(in crate::commands) fn of(name: &str) -> Option<Meaning> {
         let ending = name.parse().ok().map(of_ending);
         let limit = || LimitRow::of(name).map(of_limit);
         ending.or_else(limit).or_else(|| of_rule(name)).or_else(|| of_policy(name))
     }
 
     /// Returns the error for a name that looks like that of an ending.
-    pub(super) fn problem_of(name: &str) -> Option<Failure> {
+    pub(in crate::commands) fn problem_of(name: &str) -> Option<Failure> {
         let names: Vec<&str> = Termination::all().iter().map(|ending| ending.as_str()).collect();
         let is_meant = name.starts_with("error_") && !names.contains(&name);
         is_meant
@@ -38,7 +38,7 @@ impl Meaning {
     }
 
     /// Prints the meaning, and returns the exit status.
-    pub(super) fn show(self, as_json: bool) -> u8 {
+    pub(in crate::commands) fn show(self, as_json: bool) -> u8 {
         if as_json {
             let mut all = Map::new();
             let facts = self.facts.into_iter().map(|(name, fact)| (name.to_owned(), fact.into()));

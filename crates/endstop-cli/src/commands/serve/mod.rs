@@ -1,6 +1,9 @@
 //! `endstop serve`: runs of named agents over HTTP, with a live page.
 
-use super::serve_demo::{DemoAgent, NAME};
+mod demo;
+#[cfg(feature = "restate")]
+mod durable;
+
 use crate::args::ServeArgs;
 use crate::config::journal_path::{self, JournalPath};
 use crate::config::settings::{SettingArgs, Settings};
@@ -14,6 +17,7 @@ use crate::run::served::ServedAgent;
 use crate::run::signals::{Signals, StopSignal};
 use crate::run_args::RetentionArgs;
 use crate::visible::visible;
+use demo::{DemoAgent, NAME};
 use endstop::core::limits::parse_duration;
 use endstop::journal::SqliteJournal;
 use endstop_serve::{AgentSource, Agents, ServeError, ServeOptions, Server, Tokens};
@@ -40,7 +44,7 @@ pub(crate) fn run(args: &ServeArgs, json: bool) -> Result {
     layers.announce(&settings);
     #[cfg(feature = "restate")]
     if let (Some(ingress), Some(store)) = (&args.restate, &args.store) {
-        let runs = super::serve_durable::runs(args, ingress, store, &settings)?;
+        let runs = super::serve::durable::runs(args, ingress, store, &settings)?;
         return serve_durable(args, options, tokens, runs, json);
     }
     let place = JournalPath::of(args.journal.as_deref(), settings.folder_journal())?;

@@ -1,28 +1,28 @@
 //! The built-in agent of `endstop serve`: the scripts of `endstop demo`, with real tools, in a folder
 //! of each run.
 
-use super::demo;
+use crate::commands::demo;
 use endstop::testkit::Server;
 use endstop::{Limits, Permission};
 use endstop_serve::{AgentSource, BuiltAgent, RunPlan};
 use std::path::{Path, PathBuf};
 
 /// The name of the agent.
-pub(super) const NAME: &str = "demo";
+pub(in crate::commands) const NAME: &str = "demo";
 
 /// The tasks that choose another script than `fix`. `approve` is `fix`, with a question before each
 /// command.
 const SCRIPTS: [&str; 6] = ["approve", "loop", "cut", "budget", "cancel", "filtered"];
 
 /// The built-in agent.
-pub(super) struct DemoAgent {
+pub(in crate::commands) struct DemoAgent {
     /// The folder with one folder for each run, which survives a restart.
     folder: PathBuf,
 }
 
 impl DemoAgent {
     /// Returns the agent for runs of this journal.
-    pub(super) fn next_to(journal: &Path) -> DemoAgent {
+    pub(in crate::commands) fn next_to(journal: &Path) -> DemoAgent {
         let mut folder = journal.as_os_str().to_owned();
         folder.push(".demo");
         DemoAgent { folder: folder.into() }

@@ -1,7 +1,7 @@
 //! `endstop serve --restate`: the runs of workers behind the same API and page.
 
-use super::worker::TOKEN_VARIABLE;
 use crate::args::ServeArgs;
+use crate::commands::worker::TOKEN_VARIABLE;
 use crate::config::settings::Settings;
 use crate::config::trust::shown;
 use crate::failure::{Failure, Result};
@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Returns the runs of the workers of the engine at this address.
-pub(super) fn runs(
+pub(in crate::commands) fn runs(
     args: &ServeArgs,
     ingress: &str,
     store: &Path,

@@ -15,7 +15,7 @@ const ADDRESS: &str = "127.0.0.1:4000";
 /// Variables with the address of a provider.
 const BASE_URLS: [&str; 3] = ["ANTHROPIC_BASE_URL", "GOOGLE_GEMINI_BASE_URL", "OPENAI_BASE_URL"];
 
-pub(super) fn run(args: &GuardArgs, shell: &str) -> Result {
+pub(in crate::commands) fn run(args: &GuardArgs, shell: &str) -> Result {
     let shell = match shell {
         "" => std::env::var("SHELL").unwrap_or_else(|_| "sh".to_owned()),
         given => given.to_owned(),
