@@ -66,6 +66,12 @@ pub(crate) fn parse(file: String, text: &str) -> Module {
                 module.items.extend(tokens.get(name).cloned());
             }
             "macro_rules" => module.items.extend(tokens.get(at + 2).cloned()),
+            // `pub(in crate::agent)` names who may import, and imports nothing.
+            "in" if at >= 2 && tokens[at - 1] == "(" && tokens[at - 2] == "pub" => {
+                while tokens.get(at + 1).is_some_and(|token| token != ")") {
+                    at += 1;
+                }
+            }
             "crate" | "super" | "self" if tokens.get(at + 1).is_some_and(|t| t == "::") => {
                 let mut path = vec![tokens[at].clone()];
                 while tokens.get(at + 1).is_some_and(|t| t == "::")
