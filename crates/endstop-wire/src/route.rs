@@ -101,6 +101,21 @@ impl Call {
             | Call::Other => false,
         }
     }
+
+    /// The format of a model call.
+    pub fn format(self) -> Option<WireFormat> {
+        match self {
+            Call::Model { format, .. } => Some(format),
+            Call::Metered(_)
+            | Call::Unread
+            | Call::Stored
+            | Call::CountTokens
+            | Call::Models
+            | Call::Hello
+            | Call::Free
+            | Call::Other => None,
+        }
+    }
 }
 
 /// What a [metered](Call::Metered) call produces.
@@ -128,32 +143,40 @@ pub struct Recognised {
     /// `true` if the path is spelt differently from the row that it matches, and that row costs, or if it begins like
     /// one whose cost is counted. The call is then not the one that it begins like.
     pub is_respelt: bool,
+    /// The format of the model call below whose path a call that costs nothing is served, such as a count of tokens
+    /// below `messages`: a server that routes by the beginning of a path answers it as that call.
+    pub below: Option<WireFormat>,
 }
 
 impl fmt::Debug for Recognised {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Recognised { call, model, deployment, id, is_respelt } = self;
+        let Recognised { call, model, deployment, id, is_respelt, below } = self;
         f.debug_struct("Recognised")
             .field("call", call)
             .field("model", model)
             .field("deployment", deployment)
             .field("has_id", &id.is_some())
             .field("is_respelt", is_respelt)
+            .field("below", below)
             .finish()
     }
 }
 
 impl Recognised {
     fn other() -> Recognised {
-        Recognised { call: Call::Other, model: None, deployment: None, id: None, is_respelt: false }
+        Recognised {
+            call: Call::Other,
+            model: None,
+            deployment: None,
+            id: None,
+            is_respelt: false,
+            below: None,
+        }
     }
 
     /// The format of the response, if this is a model call.
     pub fn format(&self) -> Option<WireFormat> {
-        match self.call {
-            Call::Model { format, .. } => Some(format),
-            _ => None,
-        }
+        self.call.format()
     }
 }
 
@@ -357,7 +380,9 @@ pub fn recognise(method: &str, target: &str) -> Recognised {
         (None, Some((row, found))) => {
             let before = raw.get(row.1.split('/').count()..).unwrap_or_default();
             let deployment = deployment(before).filter(|_| row.2.costs());
-            Recognised { call: sent_as(row.2, query), deployment, ..found.clone() }
+            let below = begun(method, path, row.2).filter(|_| !row.2.costs());
+            let below = below.and_then(Call::format);
+            Recognised { call: sent_as(row.2, query), deployment, below, ..found.clone() }
         }
         (None, None) => Recognised { is_respelt: begins(), ..Recognised::other() },
     }
@@ -399,9 +424,15 @@ fn counted_beginning(method: &str, path: &str, plain: Option<&Row>) -> bool {
         Some(words) => path.rsplitn(words + 1, '/').nth(words).unwrap_or_default(),
         None => path,
     };
+    begun(method, before, plain.map_or(Call::Other, |row| row.2)).is_some()
+}
+
+/// Returns the counted call that a path, or the path of a folder above, begins like. `own` is the call that the whole
+/// path is known as.
+fn begun(method: &str, path: &str, own: Call) -> Option<Call> {
     let counts = |call: Call| match call {
         Call::Model { .. } => true,
-        Call::Metered(_) => !matches!(plain, Some((_, _, Call::Metered(_)))),
+        Call::Metered(_) => !matches!(own, Call::Metered(_)),
         Call::Unread
         | Call::Stored
         | Call::CountTokens
@@ -410,11 +441,11 @@ fn counted_beginning(method: &str, path: &str, plain: Option<&Row>) -> bool {
         | Call::Free
         | Call::Other => false,
     };
-    let decoded = decoded(before);
+    let decoded = decoded(path);
     // A server that decodes once sees dots of a later layer as a name.
-    [folded(&decoded), folded(&decoded.replace("..", "-"))].into_iter().any(|segments| {
+    [folded(&decoded), folded(&decoded.replace("..", "-"))].into_iter().find_map(|segments| {
         let most = segments.len().min(MOST_SEGMENTS);
-        (1..=most).any(|end| {
+        (1..=most).find_map(|end| {
             let begin = &segments[..end];
             // The name of a model or deployment may have any beginning.
             let is_name = end > 1 && BEFORE_MODELS.contains(&begin[end - 2].as_str());
@@ -424,7 +455,7 @@ fn counted_beginning(method: &str, path: &str, plain: Option<&Row>) -> bool {
                     && (!is_name || row.1.contains('/'))
                     && ends_with(begin, row, Fit::Beginning)
             });
-            found.is_some_and(|row| counts(row.2))
+            found.map(|row| row.2).filter(|call| counts(*call))
         })
     })
 }
@@ -604,6 +635,27 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn calls_below_a_model_call_are_marked() {
+        let below = |method: &str, target: &str| recognise(method, target).below;
+        for prefix in ["", "/v1", "/openai/deployments/d"] {
+            for (path, format) in [
+                ("/messages/count_tokens?beta=true", Some(WireFormat::Anthropic)),
+                ("/responses/input_tokens", Some(WireFormat::OpenAiResponses)),
+                ("/responses/resp_1/cancel", Some(WireFormat::OpenAiResponses)),
+                ("/models/m:countTokens", None),
+                ("/model/m/count-tokens", None),
+                ("/files", None),
+                ("/messages", None),
+                ("/responses/compact", None),
+            ] {
+                let target = format!("{prefix}{path}");
+                assert_eq!(below("POST", &target), format, "{target}");
+            }
+        }
+        assert_eq!(below("GET", "/v1/responses/resp_1"), None);
     }
 
     /// Each other spelling of each row that costs is recognised, and marked.

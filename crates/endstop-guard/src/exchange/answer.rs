@@ -61,7 +61,7 @@ impl Reply {
         let (format, delivery) = match route.call {
             Call::Model { format, delivery } => (format, delivery),
             // OpenAI's errors are the most common ones.
-            _ => (WireFormat::OpenAiChat, None),
+            _ => (route.below.unwrap_or(WireFormat::OpenAiChat), None),
         };
         Reply {
             format,

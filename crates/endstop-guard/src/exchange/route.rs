@@ -30,6 +30,8 @@ pub struct Route {
     pub stored: Option<String>,
     /// `true` if the path is another spelling of one that costs, or begins like one.
     pub is_respelt: bool,
+    /// The format of the model call below whose path this call is, which costs nothing by itself.
+    pub below: Option<WireFormat>,
     /// `true` if the same path costs with the method POST, which a server may not distinguish.
     pub costs_posted: bool,
 }
@@ -122,10 +124,11 @@ pub fn route(method: &str, target: &str) -> Result<Route, RouteError> {
         return Err(RouteError::Traversal);
     }
     let found = recognise(method, &target);
-    let endstop_wire::route::Recognised { call, model, deployment, id: stored, is_respelt } = found;
+    let endstop_wire::route::Recognised { call, model, deployment, id: stored, is_respelt, below } =
+        found;
     let posted = recognise("POST", &target);
     let costs_posted = call.costs() || posted.call.costs() || posted.is_respelt;
-    Ok(Route { run, target, call, model, deployment, stored, is_respelt, costs_posted })
+    Ok(Route { run, target, call, model, deployment, stored, is_respelt, below, costs_posted })
 }
 
 fn split_run(target: &str) -> Result<(Option<RunName>, String), RouteError> {

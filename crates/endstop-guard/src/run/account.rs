@@ -14,6 +14,7 @@ use super::meter::Meter;
 use super::settings::Settings;
 use endstop::budget::{Amount, SharedBudget};
 use endstop_core::guest::Spending;
+use endstop_core::usage::Unreported;
 use endstop_core::{Limits, NanoUsd, TokensCounted};
 use std::sync::Arc;
 
@@ -98,6 +99,15 @@ impl Ledger {
     /// Adds what no conversation has counted: each counts it with its next call, or at its end.
     pub(super) fn book(&mut self, spending: &Spending) {
         self.add(&mut Spending::default(), spending);
+    }
+
+    /// Adds a call whose cost is not known, as [`book`](Ledger::book) does.
+    pub(super) fn book_unknown(&mut self) {
+        self.book(&Spending {
+            cost_unknown: true,
+            unreported: Some(Unreported { cost: None, tokens: None }),
+            ..Spending::default()
+        });
     }
 
     /// Admits a turn, which is added when it ends.

@@ -20,7 +20,6 @@ use crate::exchange::{Kind, Placed, RunKey, steady};
 use crate::proxy::RequestHead;
 use endstop::agent::GuestRecord;
 use endstop_core::guest::{Guest, GuestStart, Spending};
-use endstop_core::usage::Unreported;
 use endstop_core::{
     Decision, GuestCall, GuestMode, ModelError, ModelTurn, Outcome, RuleHit, RunSpec, ToolReport,
     ToolStatus, TurnDelta,
@@ -87,6 +86,8 @@ pub(super) struct Guarded {
     fired: Vec<RuleHit>,
     /// `true` once it was reported that the length of a conversation is not known.
     pub(super) has_noted_unknown_length: bool,
+    /// `true` once the upstream has answered a call that costs nothing like the model call above its path.
+    pub(super) has_answered_below: bool,
     /// Time of the last call, or of the end of one.
     active_at: Duration,
     pub(super) counts: Counts,
@@ -125,6 +126,7 @@ impl Guarded {
             rejected: None,
             fired: Vec::new(),
             has_noted_unknown_length: false,
+            has_answered_below: false,
             active_at: Duration::ZERO,
             counts: Counts::default(),
         }
@@ -384,11 +386,7 @@ impl Guarded {
             turn.usage.input_tokens.is_some() && turn.usage.output_tokens.is_some()
         };
         if is_open_ended && response.as_ref().is_ok_and(|turn| !is_counted(turn)) {
-            self.account.ledger.book(&Spending {
-                cost_unknown: true,
-                unreported: Some(Unreported { cost: None, tokens: None }),
-                ..Spending::default()
-            });
+            self.account.ledger.book_unknown();
         }
         self.active_at = at;
         let Guarded { conversations, account, .. } = self;

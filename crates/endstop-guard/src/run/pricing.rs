@@ -3,6 +3,7 @@
 use endstop_wire::catalog::prices::{self, ModelInfo};
 use endstop_wire::catalog::providers::{PROVIDERS, ProviderInfo};
 use endstop_wire::dialect::{self, Dialect, WireFormat, dialect_at};
+use http::Uri;
 use std::sync::LazyLock;
 
 /// Looks up the price of a model.
@@ -37,6 +38,12 @@ pub(super) fn dialect_of(format: WireFormat, host: Option<&str>) -> &'static Dia
         })
     });
     at_host.unwrap_or_else(|| format.dialect())
+}
+
+/// `true` if an address is one of a provider's own for a format, which serves each path as its documentation has it.
+pub(super) fn is_at_provider(url: &Uri, format: WireFormat) -> bool {
+    let provider = url.host().and_then(provider_at);
+    url.scheme_str() == Some("https") && provider.is_some_and(|one| one.speaks(format).is_some())
 }
 
 /// The host of a provider's endpoint.

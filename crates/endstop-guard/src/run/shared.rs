@@ -165,6 +165,20 @@ impl Shared {
             self.changed();
         }
     }
+
+    /// Books an answer to a call that was not counted, because it costs nothing elsewhere.
+    pub(super) fn book_uncounted(&self, facts: &CallFacts, turn: &ModelTurn) {
+        let mut run = self.lock();
+        run.has_answered_below = true;
+        run.counts.calls += 1;
+        run.counts.metered += 1;
+        if turn.usage.total_tokens() == 0 || (facts.price.is_none() && turn.cost.is_none()) {
+            run.account.ledger.book_unknown();
+        }
+        drop(run);
+        self.book_late(facts, &Spending::default(), turn);
+        self.changed();
+    }
 }
 
 /// Returns the id of a response that the provider still works on.

@@ -12,12 +12,14 @@ use crate::proxy::{
 };
 use crate::run::calls::{CallFacts, Place, Ticket};
 use crate::run::ending::answer;
-use crate::run::gate::{Gate, NamedModels, lock};
+use crate::run::gate::{CallPrice, Gate, NamedModels, lock};
 use crate::run::guarded::{Admitted, Arrival, Response};
+use crate::run::handle::RunHandle;
 use crate::run::observer::NOT_SENT;
 use crate::run::pricing::{TWO_MODELS, dialect_of};
 use crate::run::response::headers_of;
 use crate::run::shared::Shared;
+use bytes::Bytes;
 use endstop_core::Decision as Cause;
 use endstop_core::{
     Confidence, ErrorClass, GuestCall, ModelError, ModelTurn, Part, SignalReason,
@@ -25,6 +27,7 @@ use endstop_core::{
 };
 use endstop_wire::codec::request::Fields;
 use endstop_wire::{Headers, RequestFacts, WireFormat};
+use http::{HeaderName, HeaderValue, Uri};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -40,47 +43,17 @@ pub(super) fn metered(
     kind: Metered,
     body: &RequestBody,
 ) -> Decision {
-    let RequestBody::Whole { raw, decoded } = body else {
-        return gate.refuse(head, "the body cannot be read, so what this call costs is not known");
-    };
-    let headers = head.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
-    let facts = ClientFacts::read(headers, &line.target, &gate.salt);
-    let seat = match lock(&gate.threads).seat_of_other(&facts, line) {
-        Ok(seat) => seat,
-        Err(error) => return gate.refuse(head, &error.to_string()),
-    };
-    if let Some(refused) = gate.refuse_secret_name(head, decoded, &seat.run) {
-        return refused;
-    }
     let format = owner(&line.target, |name| head.header(name)).unwrap_or(WireFormat::OpenAiChat);
-    let url = match gate.url(line, Some(format)) {
-        Ok(url) => url,
-        Err(error) => return gate.refuse(head, &error),
+    let prepared = match Prepared::of(gate, head, line, format, body) {
+        Ok(prepared) => prepared,
+        Err(decision) => return *decision,
     };
-    let settings = gate.settings();
-    let signed = checked(settings.aws.as_ref(), head, &url, Some(raw))
-        .and_then(|signed| signed.map(|signed| signed.headers(&url, Some(raw))).transpose());
-    let own = match signed {
-        Ok(own) => own.unwrap_or_default(),
-        Err(error) => return gate.refuse(head, &error),
-    };
-    let in_body = model_of(decoded, head.header("content-type"));
-    let is_ambiguous = in_body == InBody::Several;
-    let (model, other) = line.models(in_body.one());
-    let named =
-        NamedModels { format, host: url.host(), model: model.as_deref(), other: other.as_deref() };
-    let prompt_bytes = decoded.len() as u64;
-    let priced = gate.price(&named, prompt_bytes);
-    let run = gate.run_of(&seat.run);
+    let Prepared { run, url, own, facts, placed, mut asked, priced, body } = prepared;
     let shared = &run.0;
     let at = shared.now();
     let mut guarded = shared.lock();
     let ended = guarded.outcome().is_some();
-    if !ended && is_ambiguous && guarded.settings.counts_calls() {
-        drop(guarded);
-        return gate.refuse(head, TWO_MODELS);
-    }
-    let objection = priced.objection(&guarded, model.as_deref(), gate.only.is_some());
+    let objection = priced.objection(&guarded, asked.model.as_deref(), gate.only.is_some());
     if let Some(reason) = objection.filter(|_| !ended) {
         drop(guarded);
         let answer = bad_request(&reason);
@@ -92,46 +65,12 @@ pub(super) fn metered(
         drop(guarded);
         return gate.refuse(head, MEDIA);
     }
-    let call = Arc::new(CallFacts {
-        seat: seat.clone(),
-        kind: Kind::Auxiliary,
-        is_known_agent: facts.client.is_some(),
-        is_metered: true,
-        is_background: false,
-        is_subscription: facts.subscription,
-        reply: Reply::unread(line, &facts),
-        request: RequestFacts::default(),
-        dialect: dialect_of(format, url.host()),
-        host: url.host().map(str::to_owned),
-        price: priced.price,
-        catalogue: None,
-    });
-    let placed = Placed {
-        seat,
-        parent: None,
-        kind: Kind::Auxiliary,
-        turn: 0,
-        attempt: Attempt::First,
-        history: History::New,
-        input: Vec::new(),
-        results: Vec::new(),
-        unmatched: 0,
-        prompt_bytes,
-        prompt_known: true,
-        dropped: None,
-    };
-    let asked = GuestCall {
-        prompt_bytes,
-        // Vectors are no output that has a price.
-        output_cap: (kind == Metered::Vectors).then_some(1),
-        model,
-        price: priced.price,
-        ..GuestCall::default()
-    };
-    let arrival = Arrival { placed, call: asked, facts: &call, head, body: decoded };
+    // Vectors are no output that has a price.
+    asked.output_cap = (kind == Metered::Vectors).then_some(1);
+    let arrival = Arrival { placed, call: asked, facts: &facts, head, body: &body };
     match guarded.admit(at, arrival) {
         Admitted::Ended => {
-            let answer = answer(&mut guarded, &Place::Auxiliary(u64::MAX), &call);
+            let answer = answer(&mut guarded, &Place::Auxiliary(u64::MAX), &facts);
             drop(guarded);
             shared.changed();
             Decision::Answer(answer)
@@ -140,12 +79,103 @@ pub(super) fn metered(
             drop(guarded);
             shared.changed();
             let abort = ticket.abort.clone();
-            let observer = Counting::new(Arc::clone(shared), ticket, call);
+            let observer = Counting::new(Arc::clone(shared), ticket, facts);
             let mut forward = Forward::unchanged(url, Box::new(observer));
             forward.abort = abort;
             forward.headers = own;
             Decision::Forward(forward)
         }
+    }
+}
+
+/// A call that is not a turn, with its price and its place in a run.
+pub(super) struct Prepared {
+    pub(super) run: RunHandle,
+    pub(super) url: Uri,
+    /// Headers of guard's own signature.
+    pub(super) own: Vec<(HeaderName, Option<HeaderValue>)>,
+    pub(super) facts: Arc<CallFacts>,
+    pub(super) placed: Placed,
+    pub(super) asked: GuestCall,
+    pub(super) priced: CallPrice,
+    /// The body of the request, decompressed.
+    pub(super) body: Bytes,
+}
+
+impl Prepared {
+    /// Prepares a call, or returns its refusal.
+    pub(super) fn of(
+        gate: &Gate,
+        head: &RequestHead,
+        line: &Line,
+        format: WireFormat,
+        body: &RequestBody,
+    ) -> Result<Prepared, Box<Decision>> {
+        let refuse = |reason: &str| Box::new(gate.refuse(head, reason));
+        let RequestBody::Whole { raw, decoded } = body else {
+            let problem = "the body cannot be read, so what this call costs is not known";
+            return Err(refuse(problem));
+        };
+        let headers = head.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+        let facts = ClientFacts::read(headers, &line.target, &gate.salt);
+        let seat = lock(&gate.threads)
+            .seat_of_other(&facts, line)
+            .map_err(|error| refuse(&error.to_string()))?;
+        if let Some(refused) = gate.refuse_secret_name(head, decoded, &seat.run) {
+            return Err(Box::new(refused));
+        }
+        let url = gate.url(line, Some(format)).map_err(|error| refuse(&error))?;
+        let settings = gate.settings();
+        let own = checked(settings.aws.as_ref(), head, &url, Some(raw))
+            .and_then(|signed| signed.map(|signed| signed.headers(&url, Some(raw))).transpose())
+            .map_err(|error| refuse(&error))?
+            .unwrap_or_default();
+        let in_body = model_of(decoded, head.header("content-type"));
+        let is_ambiguous = in_body == InBody::Several;
+        let (model, other) = line.models(in_body.one());
+        let named = NamedModels {
+            format,
+            host: url.host(),
+            model: model.as_deref(),
+            other: other.as_deref(),
+        };
+        let prompt_bytes = decoded.len() as u64;
+        let priced = gate.price(&named, prompt_bytes);
+        let run = gate.run_of(&seat.run);
+        if is_ambiguous && run.0.lock().is_counting() {
+            return Err(refuse(TWO_MODELS));
+        }
+        let facts = Arc::new(CallFacts {
+            seat: seat.clone(),
+            kind: Kind::Auxiliary,
+            is_known_agent: facts.client.is_some(),
+            is_metered: true,
+            is_background: false,
+            is_subscription: facts.subscription,
+            reply: Reply::unread(line, &facts),
+            request: RequestFacts::default(),
+            dialect: dialect_of(format, url.host()),
+            host: url.host().map(str::to_owned),
+            price: priced.price,
+            catalogue: None,
+        });
+        let placed = Placed {
+            seat,
+            parent: None,
+            kind: Kind::Auxiliary,
+            turn: 0,
+            attempt: Attempt::First,
+            history: History::New,
+            input: Vec::new(),
+            results: Vec::new(),
+            unmatched: 0,
+            prompt_bytes,
+            prompt_known: true,
+            dropped: None,
+        };
+        let price = priced.price;
+        let asked = GuestCall { prompt_bytes, model, price, ..GuestCall::default() };
+        Ok(Prepared { run, url, own, facts, placed, asked, priced, body: decoded.clone() })
     }
 }
 
@@ -195,6 +225,38 @@ fn model_of(body: &[u8], kind: Option<&str>) -> InBody {
     }
 }
 
+/// The beginning and the end of a response.
+#[derive(Default)]
+pub(super) struct Kept {
+    pub(super) first: Vec<u8>,
+    last: Vec<u8>,
+}
+
+impl Kept {
+    pub(super) fn push(&mut self, chunk: &[u8]) {
+        let room = KEPT.saturating_sub(self.first.len());
+        self.first.extend_from_slice(&chunk[..room.min(chunk.len())]);
+        self.last.extend_from_slice(&chunk[chunk.len().saturating_sub(KEPT)..]);
+        let over = self.last.len().saturating_sub(KEPT);
+        // Seldom, because each time half of it goes.
+        if over > KEPT {
+            self.last.drain(..over);
+        }
+    }
+
+    /// The turn that a response reports, as far as it is read: its usage.
+    pub(super) fn turn(&self) -> (ModelTurn, bool) {
+        let found = [&self.first, &self.last].into_iter().filter_map(|part| usage_in(part));
+        let usage = found.max_by_key(Usage::total_tokens);
+        let signal = TerminationSignal::new(SignalReason::NaturalCompletion, Confidence::Medium);
+        // A text, because a turn without content would be an empty answer.
+        let text = "(no text)".to_owned();
+        let turn = ModelTurn::new(vec![Part::Text { text }], signal);
+        let is_reported = usage.is_some();
+        (ModelTurn { usage: usage.unwrap_or_default(), ..turn }, is_reported)
+    }
+}
+
 /// Counts what a response reports.
 struct Counting {
     shared: Arc<Shared>,
@@ -202,8 +264,7 @@ struct Counting {
     facts: Arc<CallFacts>,
     status: u16,
     headers: Headers,
-    first: Vec<u8>,
-    last: Vec<u8>,
+    kept: Kept,
     is_ended: bool,
 }
 
@@ -215,8 +276,7 @@ impl Counting {
             facts,
             status: 0,
             headers: Headers::default(),
-            first: Vec::new(),
-            last: Vec::new(),
+            kept: Kept::default(),
             is_ended: false,
         }
     }
@@ -231,26 +291,21 @@ impl Counting {
 
     fn response(&self, end: &End) -> Response {
         if self.status >= 400 {
-            let text = String::from_utf8_lossy(&self.first);
+            let text = String::from_utf8_lossy(&self.kept.first);
             let provider = self.facts.dialect.family.provider();
             let error = endstop_wire::errors::classify(self.status, &self.headers, &text, provider);
             return Err((error, None));
         }
-        let found = [&self.first, &self.last].into_iter().filter_map(|part| usage_in(part));
-        let usage = found.max_by_key(Usage::total_tokens);
+        let (turn, is_reported) = self.kept.turn();
         let is_whole = matches!(end, End::Complete | End::Ended | End::ClientGone { whole: true });
-        if !is_whole && usage.is_none() {
+        if !is_whole && !is_reported {
             let class = match end {
                 End::NoResponse { sent: false, .. } => ErrorClass::ServerError,
                 _ => ErrorClass::IncompleteStream,
             };
             return Err((ModelError::new(class, "the response did not end"), None));
         }
-        let signal = TerminationSignal::new(SignalReason::NaturalCompletion, Confidence::Medium);
-        // A text, because a turn without content would be an empty answer.
-        let text = "(no text)".to_owned();
-        let turn = ModelTurn::new(vec![Part::Text { text }], signal);
-        Ok(ModelTurn { usage: usage.unwrap_or_default(), ..turn })
+        Ok(turn)
     }
 }
 
@@ -262,14 +317,7 @@ impl ResponseObserver for Counting {
     }
 
     fn bytes(&mut self, chunk: &[u8]) -> Flow {
-        let room = KEPT.saturating_sub(self.first.len());
-        self.first.extend_from_slice(&chunk[..room.min(chunk.len())]);
-        self.last.extend_from_slice(&chunk[chunk.len().saturating_sub(KEPT)..]);
-        let over = self.last.len().saturating_sub(KEPT);
-        // Seldom, because each time half of it goes.
-        if over > KEPT {
-            self.last.drain(..over);
-        }
+        self.kept.push(chunk);
         Flow::Pass
     }
 

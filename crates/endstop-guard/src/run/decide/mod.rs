@@ -1,5 +1,6 @@
 //! Decides about each request: places a call in its run, and admits, answers or refuses it.
 
+mod below;
 mod metered;
 mod other;
 mod passing;

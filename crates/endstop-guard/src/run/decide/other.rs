@@ -1,5 +1,6 @@
 //! Requests other than model calls: what the table of paths does not count is refused under a limit that counts.
 
+use super::below::below;
 use super::metered::metered;
 use super::passing::{has_other_charset, late};
 use super::stored::stored_response;
@@ -15,6 +16,7 @@ pub(super) fn reads_body(gate: &Gate, head: &RequestHead, line: &Line) -> bool {
     match line.call {
         Call::Model { .. } => true,
         Call::Metered(_) => is_counted(gate, head, line),
+        _ if line.below.is_some() => is_counted(gate, head, line),
         // Also those of GET: a server may not distinguish methods.
         _ if line.costs_posted => is_counted(gate, head, line) || refuses_other(gate, head, line),
         Call::Other => refuses_other(gate, head, line),
@@ -61,6 +63,9 @@ pub(super) fn other_request(
     let is_respelt = has_body && (line.is_respelt || (line.costs_posted && !is_writing(head)));
     if is_respelt && (settings.counts_calls() || settings.refuses_other()) {
         return gate.refuse(head, RESPELT);
+    }
+    if let Some(format) = line.below.filter(|_| has_body && settings.counts_calls()) {
+        return below(gate, head, (line, format), body);
     }
     match line.call {
         Call::Metered(kind) if !line.is_respelt && is_counted(gate, head, line) => {

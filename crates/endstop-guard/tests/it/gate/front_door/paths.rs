@@ -3,9 +3,9 @@
 use super::{SPELLINGS, asked, chat, guarded, json_to, limited, request, usd};
 use crate::gate::agents::call;
 use crate::proxy::support::{Conn, run};
-use endstop_core::Limits;
+use endstop_core::{Limits, Termination};
 use endstop_guard::run::{OtherCalls, Settings};
-use serde_json::json;
+use serde_json::{Value, json};
 
 #[test]
 fn other_spellings_are_refused_under_a_ceiling() {
@@ -154,6 +154,96 @@ fn paths_that_begin_like_a_call_step_around_no_limit() {
             assert_eq!(call(guard.address, &json_to(target, &chat())).await.0, 200, "{target}");
         }
         assert_eq!(asked(&server), beginnings.len());
+    });
+}
+
+/// A server that routes by the beginning of a path answers a count of tokens like the model call above its path. A count
+/// whose body asks for output is refused; another one is booked with its first answer, and refused from then on.
+#[test]
+fn counts_of_tokens_step_around_no_limit() {
+    const COUNTS: [&str; 3] = [
+        "/v1/messages/count_tokens",
+        "/v1/messages/count_tokens?beta=true",
+        "/v1/responses/input_tokens",
+    ];
+    let turns = || Limits { max_turns: Some(5), ..Limits::none() };
+    let count = || json!({"model": "m", "messages": [{"role": "user", "content": "hello"}]});
+    let asking = |member: &str, value: Value| {
+        let mut body = count();
+        body[member] = value;
+        body
+    };
+    run(async {
+        let asks = [
+            asking("max_tokens", json!(9)),
+            asking("max_output_tokens", json!(9)),
+            asking("MAX_TOKENS", json!(9)),
+            asking("stream", json!(true)),
+        ];
+        for limits in [usd(0.01), turns()] {
+            let (guard, server) = guarded(limited(limits)).await;
+            server.lock().expect("a lock").routes_by_beginning = true;
+            for path in COUNTS {
+                for body in &asks {
+                    let request = json_to(&format!("/run/a{path}"), body);
+                    assert_eq!(call(guard.address, &request).await.0, 400, "{path} {body}");
+                }
+                let request = request("POST", &format!("/run/a{path}"), None, b"model=m");
+                assert_eq!(call(guard.address, &request).await.0, 400, "{path}");
+            }
+            let cancel = json_to("/run/a/v1/responses/resp_1/cancel", &count());
+            assert_eq!(call(guard.address, &cancel).await.0, 400);
+            assert_eq!(asked(&server), 0);
+        }
+        for path in COUNTS {
+            let (guard, server) = guarded(limited(usd(0.0001))).await;
+            server.lock().expect("a lock").routes_by_beginning = true;
+            let (status, answer) =
+                call(guard.address, &json_to(&format!("/run/a{path}"), &count())).await;
+            assert_eq!(status, 200, "{path} {answer:?}");
+            for path in COUNTS {
+                let request = json_to(&format!("/run/a{path}"), &count());
+                assert_eq!(call(guard.address, &request).await.0, 400, "{path}");
+            }
+            assert_eq!(asked(&server), 1);
+            // The answer has used up the ceiling.
+            let chat = json_to("/run/a/v1/chat/completions", &chat());
+            let _ = call(guard.address, &chat).await;
+            assert_eq!(asked(&server), 1, "{path}");
+            let run = guard.run("a").expect("a run");
+            let outcome = run.outcome().expect("an end");
+            assert_eq!(outcome.termination, Termination::ErrorMaxBudgetUsd, "{path}");
+            let bill = server.lock().expect("a lock").usd;
+            let booked = outcome.cost.to_usd();
+            assert!((booked - bill).abs() < 1e-9, "{path}: {booked} of {bill}");
+            // After the end nothing is counted any more.
+            let (status, answer) =
+                call(guard.address, &json_to(&format!("/run/a{path}"), &json!({}))).await;
+            assert_ne!(status, 200, "{path} {answer:?}");
+            assert_eq!(asked(&server), 1);
+        }
+        // A strict ceiling is kept.
+        let (guard, server) = guarded(Settings { cap_output: true, ..limited(usd(0.01)) }).await;
+        for path in COUNTS {
+            let (status, answer) =
+                call(guard.address, &json_to(&format!("/run/a{path}"), &count())).await;
+            assert_eq!(status, 400, "{path}");
+            assert!(answer.expect("a body").contains("--cap-output"), "{path}");
+        }
+        assert_eq!(asked(&server), 0);
+        // Counts of other servers pass, and make no turn.
+        let (guard, server) = guarded(limited(turns())).await;
+        for at in 1..20 {
+            for path in COUNTS {
+                let (status, answer) =
+                    call(guard.address, &json_to(&format!("/run/a{path}"), &count())).await;
+                assert_eq!(status, 200, "{path} {answer:?}");
+                assert!(answer.expect("a body").contains("input_tokens"), "{at}");
+            }
+        }
+        assert_eq!(asked(&server), 19 * COUNTS.len());
+        let run = guard.run("a").expect("a run");
+        assert_eq!((run.outcome().is_none(), run.counts().calls), (true, 0));
     });
 }
 
