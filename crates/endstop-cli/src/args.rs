@@ -2,8 +2,9 @@
 
 use crate::assert_args::AssertArgs;
 use crate::compare_args::CompareCommand;
+use crate::config::flag::{GUARD, Heading};
 use crate::config::limits::LimitArgs;
-use crate::config::setting::{GUARD, Heading, OfCommand};
+use crate::config::settings::OfCommand;
 use crate::input::is_short_help;
 use crate::park_args::{AnswerArgs, PendingArgs};
 use crate::recorded_args::{AuditArgs, BacktestArgs};

@@ -2,8 +2,9 @@
 //! table in `config::settings`.
 
 #[cfg(feature = "acp")]
-use crate::config::setting::ACP;
-use crate::config::setting::{BRANCH, Heading, OfCommand, RUN};
+use crate::config::flag::ACP;
+use crate::config::flag::{BRANCH, Heading, RUN};
+use crate::config::settings::OfCommand;
 use crate::failure::Failure;
 use crate::input::is_short_help;
 use crate::quantity::Bound;

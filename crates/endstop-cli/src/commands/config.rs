@@ -1,8 +1,7 @@
 //! `endstop config show`: prints the settings that a run would have, each with its origin.
 
 use crate::config::journal_path;
-use crate::config::setting::given;
-use crate::config::settings::{ROWS, Settings};
+use crate::config::settings::{ROWS, Settings, given};
 use crate::config::trust::file::Entry;
 use crate::config::trust::{Layers, Origin, shown};
 use crate::failure::Result;

@@ -1,8 +1,9 @@
 //! The connection to the model's server: the table `[http]`, the flags over it, and the provider's
 //! settings.
 
+use crate::config::flag::Table;
+use crate::config::kind::{Kind, Members, Problem, plain, restored, unless_empty};
 use crate::config::servers::{expanded, only_names_variables};
-use crate::config::setting::{Kind, Members, Problem, Table, plain, restored, unless_empty};
 use crate::config::trust::{Origin, file};
 use crate::failure::{Failure, Result};
 use endstop::core::limits::{parse_duration, unknown_key};

@@ -5,10 +5,9 @@
 
 use crate::config::calibrated::Calibrated;
 use crate::config::journal_path;
-use crate::config::setting::{
+use crate::config::kind::{
     Kind, Members, Named, Problem, Spelled, json_value, one, plain, restored, switch, text,
 };
-use crate::config::settings::{SettingArgs, Settings};
 use crate::config::trust::file::toml_file;
 use crate::config::trust::shown;
 use crate::config::trust::tighten::compaction_over;
@@ -24,7 +23,6 @@ use endstop::wire::catalog::prices::parse_price;
 use endstop::wire::redact::{address, secrets_out};
 use endstop::{Price, Watch};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Returns an address for display, without a credential.
@@ -83,16 +81,10 @@ impl Named for BuiltInTool {
 pub(crate) struct Folder;
 
 impl Folder {
-    /// Returns the folder of a stored run, if something can work in it and it is not this one.
-    pub(crate) fn consent(stored: &Settings, _: &Settings, args: &SettingArgs) -> Members {
-        let works = !stored.tools.is_empty()
-            || !stored.mcp.is_empty()
-            || stored.verify.is_some()
-            || !args.tools.is_empty()
-            || !args.mcp.is_empty()
-            || args.verify.is_some();
+    /// Returns the folder of a stored run for display, if something works in it and it is not this one.
+    pub(crate) fn consent(stored: Option<&PathBuf>, works: bool) -> Members {
         let here = std::env::current_dir().ok();
-        let dir = stored.dir.as_ref().filter(|dir| works && here.as_ref() != Some(*dir));
+        let dir = stored.filter(|dir| works && here.as_ref() != Some(*dir));
         dir.map(|dir| one(json!(dir.display().to_string()))).unwrap_or_default()
     }
 }
@@ -432,32 +424,6 @@ impl Kind for Replayed {
 
     fn above(own: &mut bool, given: &Option<PathBuf>, _: &str) -> Result<(), String> {
         *own = given.is_some();
-        Ok(())
-    }
-
-    json_value!();
-}
-
-/// The agents of `endstop serve` and `endstop worker`, by name, each with the settings that differ from those of the
-/// file.
-pub(crate) struct Agents;
-
-impl Kind for Agents {
-    type Own = BTreeMap<String, Value>;
-    type Flag = ();
-
-    /// Merges the table of an agent, `[agents.NAME]`. A later file replaces the whole agent, so that
-    /// a file's command is never combined with the tools of another.
-    fn take(own: &mut BTreeMap<String, Value>, agent: &str, value: &Value) -> Result<(), Problem> {
-        let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-        if agent.is_empty() || agent.len() > 64 || !agent.bytes().all(plain) {
-            return Err(Problem::Whole(shown(&format!(
-                "[agents.{agent}]: expected a name of 1 to 64 ASCII letters, digits, `-` or `_`"
-            ))));
-        }
-        // Read once without effect, so that an error is reported when the file is read.
-        Settings::default().take_agent(agent, value).map_err(Problem::Whole)?;
-        own.insert(agent.to_owned(), value.clone());
         Ok(())
     }
 

@@ -1,7 +1,8 @@
 //! The limits of a run: the table `[limits]`, and the flags, which are built from the table of limits.
 
-use crate::config::setting::{Commands, GUARD, Kind, Members, Problem, Table, json_value};
-use crate::config::settings::{SettingArgs, Settings};
+use crate::config::flag::{Commands, GUARD, Table};
+
+use crate::config::kind::{Kind, Members, Problem, json_value};
 use crate::config::trust::tighten::looser;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use endstop::Limits;
@@ -88,9 +89,9 @@ impl LimitTable {
     }
 
     /// Returns the limits of a stored run that are looser than the user's own.
-    pub(crate) fn consent(stored: &Settings, own: &Settings, _: &SettingArgs) -> Members {
-        let values = serde_json::to_value(&stored.limits).unwrap_or_default();
-        let looser = looser(&own.limits, &stored.limits).into_iter();
+    pub(crate) fn consent(stored: &Limits, own: &Limits) -> Members {
+        let values = serde_json::to_value(stored).unwrap_or_default();
+        let looser = looser(own, stored).into_iter();
         looser.map(|limit| (format!(".{limit}"), values[limit].clone())).collect()
     }
 }

@@ -1,8 +1,8 @@
 //! Builds the settings of a run: of a new one from the files and the flags, of a stored one from the
 //! journal and the flags.
 
-use super::setting::Stored;
 use super::settings::{ROWS, SettingArgs, Settings};
+use crate::config::settings::Stored;
 use crate::config::trust::journal::Place;
 use crate::config::trust::{self, Layers, seal};
 use crate::failure::{Failure, Result};

@@ -2,15 +2,16 @@
 //! stores it.
 
 mod calibrated;
+pub(crate) mod flag;
 pub(crate) mod http;
 pub(crate) mod journal_path;
+pub(crate) mod kind;
 pub(crate) mod kinds;
 pub(crate) mod limits;
 mod load;
 pub(crate) mod params;
 pub(crate) mod park;
 pub(crate) mod servers;
-pub(crate) mod setting;
 pub(crate) mod settings;
 pub(crate) mod spend;
 pub(crate) mod state;

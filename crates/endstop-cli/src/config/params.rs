@@ -1,7 +1,8 @@
 //! Parameters of the model's requests: the table `[params]`, the flags over it, and the values to send.
 
+use crate::config::flag::Table;
+use crate::config::kind::{Kind, Members, Problem, plain, restored, unless_empty};
 use crate::config::servers::expanded;
-use crate::config::setting::{Kind, Members, Problem, Table, plain, restored, unless_empty};
 use crate::failure::{Failure, Result};
 use endstop::wire::endpoint::Secret;
 use endstop::{Caching, Effort, ModelParams, Thinking};

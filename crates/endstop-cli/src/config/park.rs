@@ -1,7 +1,8 @@
 //! How calls that need approval are decided: on the terminal, or by parking the run (`--ask park`).
 
-use crate::config::setting::{BRANCH, Commands, Kind, Problem, json_value, switch};
-use crate::config::settings::{SettingArgs, Settings};
+use crate::config::flag::{BRANCH, Commands};
+
+use crate::config::kind::{Kind, Problem, json_value, switch};
 use clap::Arg;
 use endstop::hook::ParkApprovals;
 use serde::{Deserialize, Serialize};
@@ -61,16 +62,20 @@ impl Kind for Park {
 }
 
 /// Merges `--ask` and `--park-expiry`: if calls need approval, and how it is given.
-pub(super) fn merge(settings: &mut Settings, args: &SettingArgs) -> Result<(), String> {
-    let Settings { ask, park, .. } = settings;
-    *ask |= args.ask.is_some();
-    match args.ask.as_deref() {
+pub(super) fn merge(
+    ask: &mut bool,
+    park: &mut Option<ParkSettings>,
+    given: Option<&str>,
+    expiry: Option<Duration>,
+) -> Result<(), String> {
+    *ask |= given.is_some();
+    match given {
         Some("park") => *park = Some(park.unwrap_or_default()),
         // The terminal decides from here on.
         Some(_) => *park = None,
         None => {}
     }
-    let Some(expiry) = args.park else { return Ok(()) };
+    let Some(expiry) = expiry else { return Ok(()) };
     let Some(park) = park else {
         return Err("--park-expiry: the run is not parked for approvals; add --ask park".to_owned());
     };

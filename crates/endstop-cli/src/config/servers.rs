@@ -1,6 +1,9 @@
 //! The configuration of MCP servers: `[mcp.NAME]` in endstop.toml, and `--mcp`, which overrides it.
 
-use crate::config::setting::{Commands, FlagValue, Kind, Members, Problem, Row, plain, restored};
+use crate::config::flag::{Commands, FlagValue, Spelling};
+
+use crate::config::kind::{Kind, Members, Problem, plain, restored};
+
 use crate::config::trust::shown;
 use crate::failure::{Failure, Result};
 use clap::{Arg, ArgMatches};
@@ -45,8 +48,8 @@ impl ServerFlags {
 }
 
 impl FlagValue for ServerFlags {
-    fn args(row: &Row, command: Commands, complete: fn(Arg, Commands) -> Arg) -> Vec<Arg> {
-        <Vec<String> as FlagValue>::args(row, command, complete)
+    fn args(setting: &Spelling, command: Commands, complete: fn(Arg, Commands) -> Arg) -> Vec<Arg> {
+        <Vec<String> as FlagValue>::args(setting, command, complete)
     }
 
     fn read(matches: &ArgMatches, id: &str) -> ServerFlags {
@@ -54,7 +57,7 @@ impl FlagValue for ServerFlags {
     }
 
     // By server, because a flag overrides only the server of the same name.
-    fn given(&self, _: &Row) -> Vec<(String, String)> {
+    fn given(&self, _: &Spelling) -> Vec<(String, String)> {
         let names = self.0.iter().filter_map(|flag| flag.split_once('='));
         let names = names.map(|(name, _)| name.trim());
         names.map(|name| (format!("mcp.{name}"), format!("--mcp {name}=…"))).collect()

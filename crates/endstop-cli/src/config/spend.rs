@@ -11,7 +11,7 @@
 //! max_usd_per_day = 5.0
 //! ```
 
-use crate::config::setting::{Kind, Members, Problem, plain, restored};
+use crate::config::kind::{Kind, Members, Problem, plain, restored};
 use crate::failure::{Failure, Result};
 use crate::spend_args::project;
 use endstop::NanoUsd;

@@ -2,8 +2,7 @@
 
 use crate::config::http;
 use crate::config::journal_path;
-use crate::config::setting::Apply;
-use crate::config::settings::{ROWS, Settings};
+use crate::config::settings::{Apply, ROWS, Settings};
 use crate::config::spend::SpendSettings;
 use crate::failure::{Failure, Result};
 use crate::open_files;

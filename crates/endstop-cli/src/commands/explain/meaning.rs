@@ -2,7 +2,7 @@
 
 use crate::commands::policies::defaults_of;
 use crate::config::limits::default_of;
-use crate::config::setting::flag_of;
+use crate::config::settings::flag_of;
 use crate::failure::Failure;
 use crate::output;
 use crate::visible::visible;

@@ -4,8 +4,8 @@
 use super::asks::Asks;
 use super::{layers, owner, shown};
 use crate::config::journal_path;
-use crate::config::setting::{Consent, Stored, given, is_empty, one};
-use crate::config::settings::{ROWS, SettingArgs, Settings};
+use crate::config::kind::{is_empty, one};
+use crate::config::settings::{Consent, ROWS, SettingArgs, Settings, Stored, given};
 use crate::failure::{Failure, Result};
 use crate::output;
 use std::path::Path;

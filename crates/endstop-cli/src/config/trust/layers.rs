@@ -3,8 +3,7 @@
 use super::file::{self, Entry, SettingsFile};
 use super::store::Store;
 use super::{Origin, owner, shown, tighten};
-use crate::config::setting::{flag_of, given};
-use crate::config::settings::{SettingArgs, Settings};
+use crate::config::settings::{Row, SettingArgs, Settings, flag_of, given};
 use crate::failure::{Failure, Result};
 use crate::output;
 use std::io;
@@ -63,7 +62,7 @@ impl FolderFile {
     pub(crate) fn consent(&self, own: &Settings) -> Result<Vec<&Entry>> {
         let mut needed = Vec::new();
         for entry in &self.file.entries {
-            let needs = tighten::needs_consent(own, entry).map_err(|problem| {
+            let needs = needs_consent(own, entry).map_err(|problem| {
                 let table = entry.parts().0;
                 let problem = shown(&format!("[{table}]: {problem}"));
                 Failure::usage(format!("{}: {problem}", self.file.name))
@@ -73,6 +72,19 @@ impl FolderFile {
             }
         }
         Ok(needed)
+    }
+}
+
+/// `true` if a setting of a file needs consent, compared with what the user chose without that
+/// file.
+///
+/// # Errors
+/// A value of the wrong type or out of range.
+fn needs_consent(own: &Settings, entry: &Entry) -> Result<bool, String> {
+    let (key, member) = entry.parts();
+    match Row::of_key(key) {
+        Some(row) => row.trust.needs_consent(row, own, member.unwrap_or_default(), &entry.value),
+        None => Ok(true),
     }
 }
 

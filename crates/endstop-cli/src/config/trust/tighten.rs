@@ -1,9 +1,6 @@
 //! The rules for settings files without consent: each row of the table of settings names its rule. The rules for
 //! limits come from the table of limits.
 
-use super::file::Entry;
-use crate::config::setting::Row;
-use crate::config::settings::Settings;
 use endstop::compaction::CompactionConfig;
 use endstop::core::limits::TABLE;
 use endstop::{Limits, Watch, WatchMode};
@@ -13,34 +10,21 @@ use serde_json::Value;
 /// chunk of a response.
 const MOST_WATCHES: usize = 64;
 
-/// `true` if a setting of a file needs consent, compared with what the user chose without that
-/// file.
-///
-/// # Errors
-/// A value of the wrong type or out of range.
-pub(crate) fn needs_consent(own: &Settings, entry: &Entry) -> Result<bool, String> {
-    let (key, member) = entry.parts();
-    match Row::of_key(key) {
-        Some(row) => row.trust.needs_consent(row, own, member.unwrap_or_default(), &entry.value),
-        None => Ok(true),
-    }
-}
-
 /// `true` if a file removes or weakens a watch: it may add rules, and raise the mode of existing ones.
-pub(crate) fn weakens_watches(own: &Settings, _: &str, value: &Value) -> Result<bool, String> {
-    Ok(added_watches(own.watches.as_deref(), value)?.is_none())
+pub(crate) fn weakens_watches(own: Option<&[Watch]>, value: &Value) -> Result<bool, String> {
+    Ok(added_watches(own, value)?.is_none())
 }
 
 /// `true` if a file compacts later, or with other strategies.
-pub(crate) fn compacts_less(own: &Settings, _: &str, value: &Value) -> Result<bool, String> {
-    Ok(!compacts_no_less(&own.compaction, &compaction_over(&own.compaction, value)?))
+pub(crate) fn compacts_less(own: &CompactionConfig, value: &Value) -> Result<bool, String> {
+    Ok(!compacts_no_less(own, &compaction_over(own, value)?))
 }
 
 /// `true` if a file loosens a limit, by the table of limits.
-pub(crate) fn loosens_limits(own: &Settings, limit: &str, value: &Value) -> Result<bool, String> {
-    let mut theirs = own.limits.clone();
+pub(crate) fn loosens_limits(own: &Limits, limit: &str, value: &Value) -> Result<bool, String> {
+    let mut theirs = own.clone();
     theirs.set(limit, value).map_err(|error| error.to_string())?;
-    Ok(!looser(&own.limits, &theirs).is_empty())
+    Ok(!looser(own, &theirs).is_empty())
 }
 
 /// Merges the compaction settings of a file over the known ones: a table changes only the keys that

@@ -1,39 +1,196 @@
-//! The settings of a run: one table, from which the struct, the flags, the keys of settings files, the rules for files
-//! without consent, the settings in a journal, and the list of `endstop config show` come.
+//! The table of settings, from which the struct, the flags, the keys of settings files, the rules for files without
+//! consent, the settings in a journal, and the list of `endstop config show` come.
 //!
-//! A new setting is a row, and a test. Every error names the file and the key. Which files are read is decided in
-//! `config::trust`.
+//! A new setting is a row, and a test.
 
+use crate::config::flag::{
+    ACP, AGENT, BRANCH, Commands, FILE, Flag, FlagValue, GUARD, Heading, RUN, Spelling, brief, flag,
+};
 use crate::config::http::{HttpSettings, HttpTable};
+use crate::config::kind::{
+    AnyTool, Kind, List, Members, One, Problem, Switch, Text, Tokens, as_json, json_value, one,
+};
 use crate::config::kinds::{
-    Agents, BuiltInTool, Calibration, Compaction, Fallback, Folder, Journal, NoStream, Policy,
-    PriceText, Project, Replayed, Schema, Verifier, Watches, not_shown, without_credential,
-    without_secrets,
+    BuiltInTool, Calibration, Compaction, Fallback, Folder, Journal, NoStream, Policy, PriceText,
+    Project, Replayed, Schema, Verifier, Watches, not_shown, without_credential, without_secrets,
 };
 use crate::config::limits::LimitTable;
 use crate::config::params::{ParamSettings, ParamTable};
-use crate::config::park::{Ask, Park, merge};
-use crate::config::servers::{ServerSettings, Servers};
-use crate::config::setting::{
-    ACP, AGENT, AnyTool, Apply, BRANCH, Consent, FILE, Flag, FlagValue, GUARD, Heading, Kind, List,
-    Members, One, Problem, RUN, Row, Stored, Switch, Text, Tokens, Trust, as_json, brief, flag,
-    given, one, read,
-};
+use crate::config::park::{Ask, Park};
+use crate::config::servers::Servers;
 use crate::config::spend::{SpendSettings, SpendTable};
-use crate::config::trust::file::Entry;
-use crate::config::trust::tighten;
-use crate::config::trust::{Origin, seal, shown};
-use crate::failure::{Failure, Result};
-use clap::ArgMatches;
-use endstop::Limits;
+use crate::config::trust::{Origin, shown, tighten};
+use clap::{Arg, ArgMatches};
 use endstop::agent::AgentBuilder;
-use endstop::core::limits::unknown_key;
-use endstop::journal::RunHeader;
-use endstop::mcp::McpServer;
-use endstop::verifier::CommandVerifier;
-use serde_json::{Map, Value};
+use endstop::journal::RecordedRun;
+use endstop::provider::http::HttpProviderBuilder;
+use serde_json::Value;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::ops::Deref;
+use std::path::PathBuf;
+
+/// The change that a file may make to a setting without consent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Trust {
+    /// None: the setting starts a process, chooses a host or a price, or sets where files are written; or a value
+    /// cannot be shown to be tighter.
+    Nothing,
+    /// Any.
+    Anything,
+    /// Set it to this value, or leave it as it is.
+    Only(bool),
+    /// Lower it.
+    Lower,
+    /// Set it if the user has not set it.
+    IfNone,
+    /// Set it if the user has not set it to another value.
+    IfNoOther,
+    /// Those that this function does not refuse, by the user's settings, the member and the value.
+    Judged(fn(&Settings, &str, &Value) -> Result<bool, String>),
+}
+
+impl Trust {
+    /// `true` if a value needs consent, compared with the user's own settings.
+    ///
+    /// # Errors
+    /// A value of the wrong type or out of range.
+    pub(crate) fn needs_consent(
+        self,
+        row: &Row,
+        own: &Settings,
+        member: &str,
+        value: &Value,
+    ) -> Result<bool, String> {
+        let now = (row.json)(own);
+        Ok(match self {
+            Trust::Nothing => true,
+            Trust::Anything => false,
+            // Repeating the user's own value is not a change, so it needs no consent either.
+            Trust::Only(allowed) => {
+                value.as_bool().is_some_and(|value| value != allowed && now != value)
+            }
+            Trust::Lower => {
+                let looser = |own: u64| value.as_u64().is_none_or(|value| value > own);
+                now.as_u64().is_some_and(looser)
+            }
+            Trust::IfNone => !now.is_null(),
+            Trust::IfNoOther => !now.is_null() && now != *value,
+            Trust::Judged(refuses) => refuses(own, member, value)?,
+        })
+    }
+}
+
+/// The part of a journal that stores a setting, and the stored values that need consent because another person may
+/// have written the journal.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Stored {
+    /// None: a resumed run has it from its flags alone.
+    No,
+    /// The settings of the run.
+    Always(Consent),
+    /// The settings of the run, if the value is not empty.
+    IfSet(Consent),
+    /// The header of the run, from which this function reads it.
+    Header(fn(&mut Settings, &RecordedRun) -> Result<(), String>, Consent),
+}
+
+/// The values of a stored run that need consent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Consent {
+    /// None: the setting starts no process, chooses no host, and loosens no limit.
+    Never,
+    /// All but the empty one.
+    IfSet,
+    /// Those that are set and differ from the user's own.
+    IfOther,
+    /// Those that a settings file may not set.
+    AsFile,
+    /// Each server, with its variables and headers.
+    EachServer,
+    /// Those that this function returns for the stored settings, the user's own, and the flags.
+    Judged(fn(&Settings, &Settings, &SettingArgs) -> Members),
+}
+
+/// The place where a setting takes effect.
+#[derive(Clone, Copy)]
+pub(crate) enum Apply {
+    Agent(fn(AgentBuilder, &Settings) -> AgentBuilder),
+    /// The provider of the model.
+    Server(fn(HttpProviderBuilder, &Settings) -> HttpProviderBuilder),
+    /// The command, because it takes what only the command has: servers, the journal, a terminal.
+    Command,
+}
+
+/// A row of the table of settings.
+pub(crate) struct Row {
+    pub(crate) spelling: Spelling,
+    pub(crate) trust: Trust,
+    pub(crate) stored: Stored,
+    pub(crate) apply: Apply,
+    /// Merges a value of a settings file, or a member of a table.
+    pub(crate) take: fn(&mut Settings, &str, &Value) -> Result<(), Problem>,
+    /// Merges the flag.
+    pub(crate) above: fn(&mut Settings, &SettingArgs, &str) -> Result<(), String>,
+    pub(crate) args: fn(&Row, Commands) -> Vec<Arg>,
+    /// Returns the names of the settings that the flag sets, each with the flag.
+    pub(crate) given: fn(&SettingArgs, &Row) -> Vec<(String, String)>,
+    /// Returns the value as a settings file spells it.
+    pub(crate) json: fn(&Settings) -> Value,
+    /// Returns the value for display, without secrets.
+    pub(crate) shown: fn(&Settings) -> Members,
+    pub(crate) save: fn(&Settings) -> Value,
+    pub(crate) restore: fn(&mut Settings, &Value) -> Result<(), String>,
+}
+
+impl Deref for Row {
+    type Target = Spelling;
+
+    fn deref(&self) -> &Spelling {
+        &self.spelling
+    }
+}
+
+impl Row {
+    /// Returns the row with this key in settings files.
+    pub(crate) fn of_key(key: &str) -> Option<&'static Row> {
+        ROWS.iter().find(|row| row.key == Some(key))
+    }
+}
+
+/// Reads the flag of a kind, if the command has it.
+pub(crate) fn read<K: Kind>(matches: &ArgMatches, name: &str, command: Commands) -> K::Flag {
+    let has = |row: &&Row| row.name == name && row.flag.is_some() && row.commands & command != 0;
+    match ROWS.iter().find(has) {
+        Some(row) => K::Flag::read(matches, row.name),
+        None => K::Flag::default(),
+    }
+}
+
+/// The agents of `endstop serve` and `endstop worker`, by name, each with the settings that differ from those of the
+/// file.
+pub(crate) struct Agents;
+
+impl Kind for Agents {
+    type Own = BTreeMap<String, Value>;
+    type Flag = ();
+
+    /// Merges the table of an agent, `[agents.NAME]`. A later file replaces the whole agent, so that
+    /// a file's command is never combined with the tools of another.
+    fn take(own: &mut BTreeMap<String, Value>, agent: &str, value: &Value) -> Result<(), Problem> {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+        if agent.is_empty() || agent.len() > 64 || !agent.bytes().all(plain) {
+            return Err(Problem::Whole(shown(&format!(
+                "[agents.{agent}]: expected a name of 1 to 64 ASCII letters, digits, `-` or `_`"
+            ))));
+        }
+        // Read once without effect, so that an error is reported when the file is read.
+        Settings::default().take_agent(agent, value).map_err(Problem::Whole)?;
+        own.insert(agent.to_owned(), value.clone());
+        Ok(())
+    }
+
+    json_value!();
+}
 
 /// Generates [`Settings`], [`SettingArgs`] and [`ROWS`] from the rows.
 macro_rules! settings {
@@ -82,11 +239,13 @@ macro_rules! settings {
 
         /// All settings, in the order in which they are shown.
         pub(crate) static ROWS: [Row; [$(stringify!($name)),+].len()] = [$(Row {
-            name: stringify!($name),
-            key: $key,
-            help: concat!($($doc, "\n"),+),
-            flag: $flag,
-            commands: $commands,
+            spelling: Spelling {
+                name: stringify!($name),
+                key: $key,
+                help: concat!($($doc, "\n"),+),
+                flag: $flag,
+                commands: $commands,
+            },
             trust: $trust,
             stored: $stored,
             apply: $apply,
@@ -257,7 +416,15 @@ settings! {
     /// The folder that tools work in; it is not a sandbox.
     dir: Folder, {
         key: Some("dir"), flag: Some(brief("dir", "DIR", Heading::Tools)), commands: RUN | BRANCH | AGENT,
-        trust: Trust::Nothing, stored: Stored::Always(Consent::Judged(Folder::consent)), show: |dir| one(Folder::json(dir)),
+        trust: Trust::Nothing, stored: Stored::Always(Consent::Judged(|stored, _, args| {
+            let works = !stored.tools.is_empty()
+                || !stored.mcp.is_empty()
+                || stored.verify.is_some()
+                || !args.tools.is_empty()
+                || !args.mcp.is_empty()
+                || args.verify.is_some();
+            Folder::consent(stored.dir.as_ref(), works)
+        })), show: |dir| one(Folder::json(dir)),
         apply: Apply::Agent(|agent, settings| match &settings.dir {
             Some(dir) => agent.working_dir(dir),
             None => agent,
@@ -364,13 +531,13 @@ settings! {
     /// The limits.
     limits: LimitTable, {
         key: Some("limits"), flag: Some(brief("", "", Heading::Limits)), commands: RUN | BRANCH | ACP | GUARD | AGENT,
-        trust: Trust::Judged(tighten::loosens_limits),
+        trust: Trust::Judged(|own, limit, value| tighten::loosens_limits(&own.limits, limit, value)),
         stored: Stored::Header(
             |settings, run| {
                 settings.limits = run.limits();
                 Ok(())
             },
-            Consent::Judged(LimitTable::consent),
+            Consent::Judged(|stored, own, _| LimitTable::consent(&stored.limits, &own.limits)),
         ),
         show: LimitTable::shown,
         apply: Apply::Agent(|agent, settings| agent.limits(settings.limits.clone())),
@@ -408,7 +575,7 @@ settings! {
             ..flag("watch", "MODE:RULE", Heading::Judging)
         }),
         commands: RUN | BRANCH | ACP | GUARD | AGENT,
-        trust: Trust::Judged(tighten::weakens_watches),
+        trust: Trust::Judged(|own, _, value| tighten::weakens_watches(own.watches.as_deref(), value)),
         stored: Stored::Header(
             |settings, run| {
                 // Always set, because the default rules of this version may differ from those of the run.
@@ -451,7 +618,7 @@ settings! {
     /// was refused as too long: on, off, or strategies in order, for example elide,drop,summarise [default: on].
     compaction: Compaction, {
         key: Some("compaction"), flag: Some(flag("compact", "HOW", Heading::Params)), commands: RUN | ACP | AGENT,
-        trust: Trust::Judged(tighten::compacts_less), stored: Stored::Always(Consent::AsFile), show: as_json,
+        trust: Trust::Judged(|own, _, value| tighten::compacts_less(&own.compaction, value)), stored: Stored::Always(Consent::AsFile), show: as_json,
         apply: Apply::Agent(|agent, settings| agent.compaction(&settings.compaction)),
     }
     /// The agents that clients can start.
@@ -467,157 +634,4 @@ settings! {
         key: None, flag: Some(flag("replay", "FILE", Heading::Recording)), commands: RUN,
         trust: Trust::Nothing, stored: Stored::Always(Consent::Never), show: not_shown, apply: Apply::Command,
     }
-}
-
-impl Settings {
-    /// Returns the settings to store in the journal. The journal stores the others (limits, policy,
-    /// schema) in the run's header.
-    pub(crate) fn saved(&self) -> Value {
-        let mut saved = Map::new();
-        for row in &ROWS {
-            let value = (row.save)(self);
-            match row.stored {
-                Stored::Always(_) => drop(saved.insert(row.name.to_owned(), value)),
-                // Not an empty table, which stands for defaults, such as those of a parked run.
-                Stored::IfSet(_) if !value.is_null() && value != Value::Array(Vec::new()) => {
-                    saved.insert(row.name.to_owned(), value);
-                }
-                Stored::IfSet(_) | Stored::Header(..) | Stored::No => {}
-            }
-        }
-        let mut saved = Value::Object(saved);
-        // The seal covers everything that a resume would execute or contact, so it is computed
-        // last.
-        let seal = self.stored_in.as_deref().and_then(|journal| seal::of(&saved, journal));
-        if let (Some(seal), Some(members)) = (seal, saved.as_object_mut()) {
-            members.insert(seal::MEMBER.to_owned(), seal.into());
-        }
-        saved
-    }
-
-    /// Reads the settings that a journal stored. `None` if they are not those of `endstop run`.
-    ///
-    /// # Errors
-    /// Names the setting that cannot be read.
-    pub(crate) fn restored(stored: &Value) -> Option<Result<Settings, String>> {
-        let stored = stored.as_object()?;
-        let mut settings = Settings::default();
-        for row in &ROWS {
-            let value = match (row.stored, stored.get(row.name)) {
-                (Stored::Always(_) | Stored::IfSet(_), Some(value)) => value,
-                (Stored::Always(_), None) => return None,
-                (Stored::IfSet(_) | Stored::Header(..) | Stored::No, _) => continue,
-            };
-            if let Err(problem) = (row.restore)(&mut settings, value) {
-                return Some(Err(format!("its {}: {problem}", row.name)));
-            }
-        }
-        Some(Ok(settings))
-    }
-
-    /// Builds the MCP servers, with variables expanded.
-    ///
-    /// # Errors
-    /// Names the server whose variable is not set.
-    pub(crate) fn servers(&self) -> Result<Vec<McpServer>> {
-        let build = |one: &ServerSettings| {
-            one.server(self.dir.as_deref(), self.allow_http)
-                .map_err(|problem| Failure::usage(format!("MCP server `{}`: {problem}", one.name)))
-        };
-        self.mcp.iter().map(build).collect()
-    }
-
-    /// Returns the verifier that runs after the run. With rounds it runs before, as part of the run.
-    pub(crate) fn verify_after(&self) -> Option<String> {
-        self.verify.clone().filter(|_| self.limits.verify_rounds.is_none())
-    }
-
-    /// Makes the verifier a part of the run.
-    pub(crate) fn verified_by(&self, agent: AgentBuilder) -> AgentBuilder {
-        let Some(command) = &self.verify else { return agent };
-        let verifier = CommandVerifier::new(command);
-        agent.verifier(match &self.dir {
-            Some(dir) => verifier.in_dir(dir),
-            None => verifier,
-        })
-    }
-
-    /// Returns the journal that the folder's file or the `--config` file names. It overrides the
-    /// environment, unlike the journal in the user's own file.
-    pub(crate) fn folder_journal(&self) -> Option<&Path> {
-        let own = matches!(self.origins.get("journal"), Some(Origin::User(_)));
-        self.journal.as_deref().filter(|_| !own)
-    }
-
-    /// Merges the flags into the settings.
-    pub(crate) fn above(&mut self, args: &SettingArgs) -> Result<()> {
-        for (name, flag) in given(args) {
-            self.origins.insert(name, Origin::Flag(flag));
-        }
-        let rows = ROWS.iter().try_for_each(|row| (row.above)(self, args, &row.spelled()));
-        rows.and_then(|()| merge(self, args)).map_err(Failure::usage)
-    }
-
-    /// Merges one entry of a settings file; `name` is the file's name for errors.
-    pub(crate) fn take(&mut self, entry: &Entry, name: &str) -> Result<()> {
-        let (key, member) = entry.parts();
-        let taken = match Row::of_key(key) {
-            Some(row) => (row.take)(self, member.unwrap_or_default(), &entry.value),
-            None if Limits::NAMES.contains(&key) => Err(Problem::Key(format!(
-                "a limit belongs to the table [limits]; write `{key} = …` below it"
-            ))),
-            None => {
-                let keys: Vec<&str> = ROWS.iter().filter_map(|row| row.key).collect();
-                Err(Problem::Key(shown(&unknown_key(key, &keys))))
-            }
-        };
-        // Quoted text comes from the file and may hold control characters.
-        taken.map_err(|problem| {
-            Failure::usage(match problem {
-                Problem::Key(problem) => format!("{name}: `{}`: {problem}", shown(key)),
-                Problem::Table(problem) => {
-                    format!("{name}: {}", shown(&format!("[{key}]: {problem}")))
-                }
-                Problem::Whole(problem) => format!("{name}: {problem}"),
-            })
-        })
-    }
-
-    /// Returns these settings with those of an agent over them; `file` is the file's name for
-    /// errors.
-    pub(crate) fn of_agent(&self, agent: &str, file: &str) -> Result<Settings> {
-        let mut settings = self.clone();
-        if let Some(value) = self.agents.get(agent) {
-            let taken = settings.take_agent(agent, value);
-            taken.map_err(|problem| Failure::usage(format!("{file}: {problem}")))?;
-        }
-        Ok(settings)
-    }
-
-    /// Merges the table of an agent.
-    ///
-    /// # Errors
-    /// Names the table and the key.
-    pub(crate) fn take_agent(&mut self, agent: &str, value: &Value) -> Result<(), String> {
-        let wrong = |problem: &str| shown(&format!("[agents.{agent}]: {problem}"));
-        let table = value.as_object().cloned().ok_or_else(|| wrong("expected a table"))?;
-        let entries = Entry::all_of(table).map_err(|problem| wrong(&problem))?;
-        for entry in &entries {
-            let row = Row::of_key(entry.parts().0);
-            if row.is_some_and(|row| row.commands & AGENT == 0) {
-                return Err(wrong(&format!("`{}` does not belong to an agent", entry.name)));
-            }
-            self.take(entry, &format!("[agents.{agent}]")).map_err(|failure| failure.message)?;
-        }
-        Ok(())
-    }
-}
-
-/// `true` if `--resume` can continue the run: its settings name a model or a server, and it was not
-/// replayed from a recording.
-pub(crate) fn is_resumable(header: &RunHeader) -> bool {
-    matches!(
-        Settings::restored(&header.settings),
-        Some(Ok(settings)) if !settings.replay && (settings.model.is_some() || settings.base_url.is_some())
-    )
 }
