@@ -1,6 +1,6 @@
 //! `cargo xtask arrows`: counts import circles between files, imports that point up between the folders
 //! of a crate, and files that call back into a file that called them. It fails if there are more than
-//! `xtask/arrows.json` allows.
+//! `xtask/arrows.json` allows, and if a folder has more than 20 source files.
 //!
 //! A file imports another if it names an item that the other defines, through `use` or by a path, also
 //! through re-exports. Tests inside a file are left out, because they may use everything. Folders and
@@ -25,6 +25,9 @@ use std::path::{Path, PathBuf};
 /// The recorded numbers: a crate with its circles and its arrows that point up.
 const RECORD: &str = "xtask/arrows.json";
 
+/// Number of source files in a folder, without its subfolders, from which on it is searched and no longer read.
+const MOST_FILES: usize = 20;
+
 /// Runs the task. `--write` records the numbers as they are; `--list` names each circle and arrow.
 pub(crate) fn run(args: &[String]) -> Result<(), String> {
     let write = args.iter().any(|arg| arg == "--write");
@@ -47,6 +50,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
         let up = graph.arrows_up();
         let calls = graph.call_circles();
         let files = graph.files.len();
+        worse.extend(graph.crowded(&name));
         println!(
             "{name:<24}{files:>7}{:>10}{:>9}{:>4}{:>7}",
             graph.imports.len(),
@@ -129,6 +133,20 @@ impl Graph {
         let files = modules.values().map(|module| module.file.clone()).collect();
         let calls = method_calls(&modules, &imports);
         Ok(Graph { files, imports, calls })
+    }
+
+    /// Describes the folders with too many source files.
+    fn crowded(&self, name: &str) -> Vec<String> {
+        let mut folders: BTreeMap<&Path, usize> = BTreeMap::new();
+        for file in &self.files {
+            *folders.entry(Path::new(file).parent().unwrap_or(Path::new(""))).or_default() += 1;
+        }
+        folders.retain(|_, files| *files > MOST_FILES);
+        let describe = |(folder, files): (&Path, usize)| {
+            let folder = Path::new(name).join("src").join(folder);
+            format!("{}: {files} files, at most {MOST_FILES}: group them by idea", folder.display())
+        };
+        folders.into_iter().map(describe).collect()
     }
 
     /// Groups of files that call one another, by functions or by methods outside of the file of
