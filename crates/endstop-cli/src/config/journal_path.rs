@@ -1,7 +1,7 @@
 //! Locates and opens the journal. In order of precedence: `--journal`, `journal` in endstop.toml,
 //! `ENDSTOP_JOURNAL`, `journal` in the user's own settings, and the user's state folder.
 
-use super::state::state_folder;
+use super::state::default_journal;
 use crate::config::trust::layers;
 use crate::failure::{Failure, Result};
 use crate::output;
@@ -39,7 +39,7 @@ impl JournalPath {
         Ok(match asked {
             Some(path) if path.as_os_str() == "off" => JournalPath::Off,
             Some(path) => JournalPath::Asked(path),
-            None => usual().map_or(JournalPath::Homeless, JournalPath::Usual),
+            None => default_journal().map_or(JournalPath::Homeless, JournalPath::Usual),
         })
     }
 
@@ -145,9 +145,4 @@ pub(crate) fn note_ceilings_of(path: &Path) -> Result<()> {
         ));
     }
     Ok(())
-}
-
-/// Returns the default journal file.
-pub(crate) fn usual() -> Option<PathBuf> {
-    state_folder().map(|folder| folder.join("journal.db"))
 }

@@ -4,10 +4,10 @@
 #![expect(clippy::ref_option, reason = "a row takes the value of its kind by reference")]
 
 use crate::config::calibrated::Calibrated;
-use crate::config::journal_path;
 use crate::config::kind::{
     Kind, Members, Named, Problem, Spelled, json_value, one, plain, restored, switch, text,
 };
+use crate::config::state::default_journal;
 use crate::config::trust::file::toml_file;
 use crate::config::trust::shown;
 use crate::config::trust::tighten::compaction_over;
@@ -125,7 +125,7 @@ pub(crate) struct Journal;
 impl Journal {
     /// Returns the file for display. Without a setting that is the default one, because a run would use it.
     pub(crate) fn shown(own: &Option<PathBuf>) -> Members {
-        let journal = own.clone().or_else(journal_path::usual);
+        let journal = own.clone().or_else(default_journal);
         one(json!(journal.map(|path| path.display().to_string())))
     }
 }

@@ -1,4 +1,4 @@
-//! The user's state folder.
+//! The user's state folder, and the journal in it.
 
 use std::path::PathBuf;
 
@@ -16,4 +16,9 @@ pub(crate) fn state_folder() -> Option<PathBuf> {
         folder("XDG_STATE_HOME").or_else(|| home().map(|home| home.join(".local/state")))
     };
     state.map(|state| state.join("endstop"))
+}
+
+/// Returns the default journal file.
+pub(crate) fn default_journal() -> Option<PathBuf> {
+    state_folder().map(|folder| folder.join("journal.db"))
 }

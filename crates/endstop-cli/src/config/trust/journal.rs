@@ -3,9 +3,9 @@
 
 use super::asks::Asks;
 use super::{layers, owner, shown};
-use crate::config::journal_path;
 use crate::config::kind::{is_empty, one};
 use crate::config::settings::{Consent, ROWS, SettingArgs, Settings, Stored, given};
+use crate::config::state::default_journal;
 use crate::failure::{Failure, Result};
 use crate::output;
 use std::path::Path;
@@ -103,7 +103,7 @@ pub(crate) fn own_settings() -> Result<Settings> {
 /// may have changed the file before that.
 pub(crate) fn not_own(journal: &Path) -> Option<String> {
     let real = journal.canonicalize().ok();
-    let usual = journal_path::usual().and_then(|usual| usual.canonicalize().ok());
+    let usual = default_journal().and_then(|usual| usual.canonicalize().ok());
     let Some(real) = real.filter(|real| usual.as_ref() == Some(real)) else {
         return Some("it is not the one in your state folder".to_owned());
     };

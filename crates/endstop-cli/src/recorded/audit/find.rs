@@ -1,6 +1,6 @@
 //! The default session folders of known agents.
 
-use crate::config::journal_path;
+use crate::config::state::default_journal;
 use endstop_report::audit::Looked;
 use endstop_trajectory::read::Walk;
 use std::path::{Path, PathBuf};
@@ -132,7 +132,7 @@ pub(crate) fn places() -> Vec<Place> {
     if let Some(folder) = data.map(|data| data.join("opencode")) {
         add("opencode", folder, is_opencode);
     }
-    if let Some(folder) = journal_path::usual().as_deref().and_then(Path::parent) {
+    if let Some(folder) = default_journal().as_deref().and_then(Path::parent) {
         add("Endstop", folder.to_owned(), |name| ends(name, "db"));
     }
     add("Inspect", logs, |name| ends(name, "eval"));
