@@ -133,7 +133,7 @@ async fn next_typed(terminal: &mut Option<(pipe::Receiver, Lines)>) -> Steered {
         if terminal.readable().await.is_err() {
             return pending().await;
         }
-        if !in_foreground() {
+        if !in_foreground(io::stdin()) {
             // The line is for another program.
             tokio::time::sleep(NOT_OURS).await;
             continue;
@@ -148,11 +148,11 @@ async fn next_typed(terminal: &mut Option<(pipe::Receiver, Lines)>) -> Steered {
     }
 }
 
-/// `true` if this process may read its terminal.
-fn in_foreground() -> bool {
-    match rustix::termios::tcgetpgrp(io::stdin()) {
+/// `true` if this process may read and change a terminal.
+pub(crate) fn in_foreground(terminal: impl std::os::fd::AsFd) -> bool {
+    match rustix::termios::tcgetpgrp(terminal) {
         Ok(group) => group == rustix::process::getpgrp(),
-        // Not the terminal that controls this process, so no read of it stops the process.
+        // Not the terminal that controls this process, so no use of it stops the process.
         Err(error) => error == rustix::io::Errno::NOTTY,
     }
 }

@@ -17,6 +17,8 @@ mod addresses;
 #[cfg(target_os = "linux")]
 mod approval;
 mod assert;
+#[cfg(target_os = "linux")]
+mod at_terminal;
 mod attach;
 mod audit;
 mod audit_agents;

@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::num::NonZero;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, mpsc};
 
 pub(crate) const ROWS: u16 = 12;
@@ -35,6 +35,26 @@ impl Terminal {
 
     /// Runs the binary with these arguments in this folder.
     pub(crate) fn with<S: AsRef<OsStr>>(cli: Cli, args: impl IntoIterator<Item = S>) -> Terminal {
+        let command = cli.command(args);
+        Terminal::of(cli, command)
+    }
+
+    /// Runs a script of bash, which the terminal controls: its keys send signals. `$ENDSTOP` is the binary.
+    pub(crate) fn script(cli: Cli, script: &str) -> Terminal {
+        let model = cli.command(["--version"]);
+        let mut command = Command::new("setsid");
+        command.args(["--ctty", "bash", "-c", script]).env("ENDSTOP", model.get_program());
+        for (name, value) in model.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command.current_dir(model.get_current_dir().unwrap());
+        Terminal::of(cli, command)
+    }
+
+    fn of(cli: Cli, mut command: Command) -> Terminal {
         let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&ours).unwrap();
         unlockpt(&ours).unwrap();
@@ -42,7 +62,6 @@ impl Terminal {
         tcsetwinsize(&ours, size).unwrap();
         let name = ptsname(&ours, Vec::new()).unwrap().into_string().unwrap();
         let theirs = || Stdio::from(File::options().read(true).write(true).open(&name).unwrap());
-        let mut command = cli.command(args);
         let child = command.stdin(theirs()).stdout(theirs()).stderr(theirs()).spawn().unwrap();
         // The command object holds the other end, too; reading ends when the last holder closes it.
         drop(command);
@@ -69,6 +88,30 @@ impl Terminal {
     /// has no effect.
     pub(crate) fn interrupt(&self) {
         kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
+    }
+
+    /// Sets the size in rows, which sends a signal to the programs.
+    pub(crate) fn resize(&self, rows: u16) {
+        let size = Winsize { ws_row: rows, ws_col: COLUMNS, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&self.keyboard, size).unwrap();
+    }
+
+    /// The private modes that are on, for example the alternate screen.
+    pub(crate) fn modes(&self) -> Vec<&'static str> {
+        let parser = self.screen.lock().unwrap();
+        let screen = parser.screen();
+        let modes = [
+            ("alternate screen", screen.alternate_screen()),
+            ("mouse", screen.mouse_protocol_mode() != vt100::MouseProtocolMode::None),
+            ("mouse encoding", {
+                screen.mouse_protocol_encoding() != vt100::MouseProtocolEncoding::Default
+            }),
+            ("bracketed paste", screen.bracketed_paste()),
+            ("hidden cursor", screen.hide_cursor()),
+            ("cursor keys", screen.application_cursor()),
+            ("keypad", screen.application_keypad()),
+        ];
+        modes.into_iter().filter(|(_, on)| *on).map(|(name, _)| name).collect()
     }
 
     pub(crate) fn rows(&self) -> Vec<String> {

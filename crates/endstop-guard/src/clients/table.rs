@@ -27,6 +27,8 @@ pub struct Client {
     pub(super) no_run: &'static [&'static str],
     /// Options whose next word is their value, and not an operand.
     pub(super) valued: &'static [&'static str],
+    /// Command that continues its last session; empty if there is none.
+    pub resume: &'static str,
     /// Adds its options, files and upstreams to those of every program.
     pub(super) wire: fn(&mut Plan<'_>),
 }
@@ -81,6 +83,7 @@ pub const CLIENTS: &[Client] = &[
             "--settings",
             "--system-prompt",
         ],
+        resume: "claude --continue",
         wire: claude::wire,
     },
     Client {
@@ -123,6 +126,7 @@ pub const CLIENTS: &[Client] = &[
             "-s",
             "--sandbox",
         ],
+        resume: "codex resume --last",
         wire: codex::wire,
     },
     Client {
@@ -145,6 +149,7 @@ pub const CLIENTS: &[Client] = &[
             "--prompt",
             "--prompt-interactive",
         ],
+        resume: "gemini --resume",
         wire: gemini::wire,
     },
     Client {
@@ -183,6 +188,7 @@ pub const CLIENTS: &[Client] = &[
             "-s",
             "--session",
         ],
+        resume: "opencode --continue",
         wire: opencode::wire,
     },
     Client {
@@ -208,6 +214,7 @@ pub const CLIENTS: &[Client] = &[
             "--prompt",
             "--prompt-interactive",
         ],
+        resume: "qwen --continue",
         wire: qwen::wire,
     },
     Client {
@@ -231,6 +238,7 @@ pub const CLIENTS: &[Client] = &[
             "--upgrade",
         ],
         valued: &["-m", "--message", "--msg"],
+        resume: "aider --restore-chat-history",
         wire: aider::wire,
     },
     Client {
@@ -267,6 +275,7 @@ pub const CLIENTS: &[Client] = &[
             "--thinking",
             "--tools",
         ],
+        resume: "pi --continue",
         wire: pi::wire,
     },
     Client {
@@ -293,6 +302,7 @@ pub const CLIENTS: &[Client] = &[
             "update-providers",
         ],
         valued: &["-c", "--cwd", "-D", "--data-dir"],
+        resume: "",
         wire: |plan| plan.warn(Warning::Untested("crush")),
     },
     Client {
@@ -318,6 +328,7 @@ pub const CLIENTS: &[Client] = &[
             "whoami",
         ],
         valued: &["-a", "--api-key", "--model", "--output-format"],
+        resume: "",
         wire: |plan| plan.warn(Warning::Unguardable(Unguardable::Cursor)),
     },
 ];

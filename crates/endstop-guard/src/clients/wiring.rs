@@ -25,6 +25,8 @@ pub struct Wiring {
     pub env: Vec<(String, String)>,
     /// The program and its arguments, to be started instead of those of the request.
     pub command: Vec<OsString>,
+    /// Command that continues the last session of the client.
+    pub resume: Option<&'static str>,
     /// `true` if the command starts the program as another user.
     pub changes_user: bool,
     /// Variables to remove.
@@ -67,6 +69,7 @@ impl fmt::Debug for Wiring {
             .field("client", &self.client)
             .field("is_agent", &self.is_agent)
             .field("makes_no_run", &self.makes_no_run)
+            .field("resume", &self.resume)
             .field("env", &self.env.iter().map(|(name, _)| name).collect::<Vec<_>>())
             .field("arguments", &self.command.len())
             .field("changes_user", &self.changes_user)

@@ -19,8 +19,8 @@
 //! let mut signals = Signals::listen()?;
 //! let mut agent = launch(&wiring, &private, "r1")?;
 //! let never = std::future::pending();
-//! let on_cancel = || eprintln!("press Ctrl-C again to end the program");
-//! let ended = supervise(&mut agent, &mut signals, never, GRACE, on_cancel).await?;
+//! let on_interrupt = |reaction| eprintln!("Ctrl-C: {reaction:?}");
+//! let ended = supervise(&mut agent, &mut signals, never, GRACE, on_interrupt).await?;
 //! println!("{}", ended.end.how());
 //! # Ok(()) }
 //! ```
@@ -35,5 +35,5 @@ pub use endstop_process::command_lines;
 pub use launch::{PrivateFolder, launch};
 pub use outgoing::{Outgoing, OutgoingWarning};
 pub(crate) use peer::{PeerError, check_user};
-pub use signals::{GuardSignal, Reaction, SignalRule, Signals};
+pub use signals::{GuardSignal, Reaction, SignalRule, Signals, TWICE};
 pub use supervise::{GRACE, Supervised, supervise};

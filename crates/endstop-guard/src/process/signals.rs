@@ -2,14 +2,23 @@
 //!
 //! ```
 //! use endstop_guard::process::{GuardSignal, Reaction, SignalRule};
+//! use std::time::{Duration, Instant};
 //! let mut rule = SignalRule::new();
+//! let at = Instant::now();
 //! // The key has reached the program too, which may only stop its current answer.
-//! assert_eq!(rule.react(GuardSignal::Interrupt), Reaction::Note);
-//! assert_eq!(rule.react(GuardSignal::Interrupt), Reaction::Stop { exit: None });
-//! assert_eq!(rule.react(GuardSignal::Terminate), Reaction::Kill);
+//! assert_eq!(rule.react(GuardSignal::Interrupt, at), Reaction::Note);
+//! // Ten seconds later it is that of another answer.
+//! let later = at + Duration::from_secs(10);
+//! assert_eq!(rule.react(GuardSignal::Interrupt, later), Reaction::Note);
+//! assert_eq!(rule.react(GuardSignal::Interrupt, later), Reaction::Stop { exit: None });
+//! assert_eq!(rule.react(GuardSignal::Terminate, later), Reaction::Kill);
 //! ```
 
 use std::io;
+use std::time::{Duration, Instant};
+
+/// Time within which a second SIGINT stops the program.
+pub const TWICE: Duration = Duration::from_secs(2);
 
 /// A signal to guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,8 +36,8 @@ pub enum GuardSignal {
 /// The reaction to a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reaction {
-    /// Record that the user asked for a cancel, and leave the program alone: it has got the signal
-    /// too and decides what to stop.
+    /// Remember a SIGINT, and leave the program alone: it has got the key too and decides what to
+    /// stop.
     Note,
     /// End the program and all of its processes. `exit` is guard's own exit status if the signal
     /// determines it.
@@ -43,7 +52,7 @@ pub enum Reaction {
 /// Decides the reaction to each signal of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SignalRule {
-    noted: bool,
+    interrupted: Option<Instant>,
     stopping: bool,
 }
 
@@ -53,15 +62,17 @@ impl SignalRule {
         SignalRule::default()
     }
 
-    /// Returns the reaction to a signal.
-    pub fn react(&mut self, signal: GuardSignal) -> Reaction {
+    /// Returns the reaction to a signal that arrives at this time.
+    pub fn react(&mut self, signal: GuardSignal, at: Instant) -> Reaction {
         if self.stopping {
             return Reaction::Kill;
         }
         // In raw mode the key is a character. This signal is from `kill` or from a cooked terminal.
-        if signal == GuardSignal::Interrupt && !self.noted {
-            self.noted = true;
-            return Reaction::Note;
+        if signal == GuardSignal::Interrupt {
+            let before = self.interrupted.replace(at);
+            if before.is_none_or(|before| at.saturating_duration_since(before) > TWICE) {
+                return Reaction::Note;
+            }
         }
         self.stopping = true;
         let exit = match signal {
@@ -77,9 +88,9 @@ impl SignalRule {
         self.stopping = true;
     }
 
-    /// Returns `true` if the user asked for a cancel.
-    pub fn cancelled(&self) -> bool {
-        self.noted
+    /// Returns the time of the last SIGINT.
+    pub fn interrupted(&self) -> Option<Instant> {
+        self.interrupted
     }
 }
 
@@ -151,25 +162,37 @@ mod tests {
     #[test]
     fn termination_stops_at_once() {
         for (signal, exit) in [(Terminate, Some(143)), (Hangup, Some(143)), (Quit, None)] {
-            let mut rule = SignalRule::new();
-            assert_eq!(rule.react(signal), Reaction::Stop { exit });
-            assert!(!rule.cancelled());
-            assert_eq!(rule.react(Interrupt), Reaction::Kill);
+            let (mut rule, at) = (SignalRule::new(), Instant::now());
+            assert_eq!(rule.react(signal, at), Reaction::Stop { exit });
+            assert_eq!(rule.interrupted(), None);
+            assert_eq!(rule.react(Interrupt, at), Reaction::Kill);
         }
     }
 
     #[test]
     fn interrupt_then_termination_stops() {
-        let mut rule = SignalRule::new();
-        assert_eq!(rule.react(Interrupt), Reaction::Note);
-        assert!(rule.cancelled());
-        assert_eq!(rule.react(Terminate), Reaction::Stop { exit: Some(143) });
+        let (mut rule, at) = (SignalRule::new(), Instant::now());
+        assert_eq!(rule.react(Interrupt, at), Reaction::Note);
+        assert_eq!(rule.interrupted(), Some(at));
+        assert_eq!(rule.react(Terminate, at), Reaction::Stop { exit: Some(143) });
     }
 
     #[test]
     fn interrupt_during_stop_kills() {
         let mut rule = SignalRule::new();
         rule.stopping();
-        assert_eq!(rule.react(Interrupt), Reaction::Kill);
+        assert_eq!(rule.react(Interrupt, Instant::now()), Reaction::Kill);
+    }
+
+    #[test]
+    fn only_second_interrupt_in_time_stops() {
+        let (mut rule, mut at) = (SignalRule::new(), Instant::now());
+        for _ in 0..5 {
+            assert_eq!(rule.react(Interrupt, at), Reaction::Note);
+            at += TWICE + Duration::from_millis(1);
+        }
+        let last = at - Duration::from_millis(1);
+        assert_eq!(rule.react(Interrupt, last), Reaction::Stop { exit: None });
+        assert_eq!(rule.interrupted(), Some(last));
     }
 }

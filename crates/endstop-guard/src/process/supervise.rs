@@ -1,16 +1,16 @@
 //! Waits for the end of a program, and ends it for a signal or a limit.
 //!
 //! ```text
-//! let ended = supervise(&mut agent, &mut signals, limit_reached, GRACE, || {}).await?;
+//! let ended = supervise(&mut agent, &mut signals, limit_reached, GRACE, |_| {}).await?;
 //! ended.exit_code() // 143 after SIGTERM, otherwise the program's
 //! ```
 
-use super::signals::{Reaction, SignalRule, Signals};
+use super::signals::{GuardSignal, Reaction, SignalRule, Signals};
 use endstop_process::{AgentEnd, AgentExit, AgentProcess};
 use std::future::Future;
 use std::io;
 use std::pin::pin;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Time between the steps that end a program: SIGINT, SIGTERM, SIGKILL.
 pub const GRACE: Duration = Duration::from_secs(2);
@@ -21,8 +21,8 @@ pub const GRACE: Duration = Duration::from_secs(2);
 pub struct Supervised {
     /// The program's end.
     pub end: AgentEnd,
-    /// `true` if the user asked for a cancel (SIGINT).
-    pub cancelled: bool,
+    /// Time from the last SIGINT to the end of the program.
+    pub interrupted: Option<Duration>,
     /// `true` if guard has ended the program.
     pub stopped: bool,
     /// Exit status that a signal to guard determines.
@@ -43,8 +43,8 @@ impl Supervised {
 }
 
 /// Waits until the program and all of its processes have ended. They are ended if `limit` completes,
-/// or if a [signal](SignalRule) asks for it. `on_cancel` is called for the first SIGINT, which guard
-/// leaves to the program.
+/// or if a [signal](SignalRule) asks for it. `on_interrupt` is called for each SIGINT, with the reaction: the
+/// first one is left to the program.
 ///
 /// # Errors
 /// The program could not be started.
@@ -53,7 +53,7 @@ pub async fn supervise(
     signals: &mut Signals,
     limit: impl Future<Output = ()>,
     grace: Duration,
-    mut on_cancel: impl FnMut(),
+    mut on_interrupt: impl FnMut(Reaction),
 ) -> io::Result<Supervised> {
     let mut rule = SignalRule::new();
     let mut limit = pin!(limit);
@@ -62,15 +62,21 @@ pub async fn supervise(
             biased;
             // First: an end that coincides with a signal counts as an end.
             end = agent.wait() => {
-                let cancelled = rule.cancelled();
-                return Ok(Supervised { end: end?, cancelled, stopped: false, exit: None });
+                let interrupted = rule.interrupted().map(|at| at.elapsed());
+                return Ok(Supervised { end: end?, interrupted, stopped: false, exit: None });
             }
             // Also while the terminal belongs to the program, which gets the same key.
-            signal = signals.next() => match rule.react(signal) {
-                Reaction::Note => on_cancel(),
-                Reaction::Stop { exit } => break exit,
-                Reaction::Kill => break None,
-            },
+            signal = signals.next() => {
+                let reaction = rule.react(signal, Instant::now());
+                if signal == GuardSignal::Interrupt {
+                    on_interrupt(reaction);
+                }
+                match reaction {
+                    Reaction::Note => {}
+                    Reaction::Stop { exit } => break exit,
+                    Reaction::Kill => break None,
+                }
+            }
             () = &mut limit => {
                 rule.stopping();
                 break None;
@@ -87,5 +93,6 @@ pub async fn supervise(
         Some(end) => end,
         None => agent.kill().await?,
     };
-    Ok(Supervised { end, cancelled: rule.cancelled(), stopped: true, exit })
+    let interrupted = rule.interrupted().map(|at| at.elapsed());
+    Ok(Supervised { end, interrupted, stopped: true, exit })
 }

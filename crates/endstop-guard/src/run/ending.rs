@@ -378,7 +378,11 @@ pub(super) fn refuse_late(run: &Guarded) -> Option<proxy::Answer> {
 
 /// The sentence that every client shows.
 pub(super) fn message(run: &Guarded, outcome: &Outcome) -> String {
-    stop_message(outcome.termination, &outcome.decided_by.evidence, run.id())
+    let reason = stop_message(outcome.termination, &outcome.decided_by.evidence, run.id());
+    match &run.settings.closing {
+        Some(closing) => format!("{reason}. {closing}"),
+        None => reason,
+    }
 }
 
 fn stamp<'a>(id: &'a str, run: &Guarded) -> Stamp<'a> {

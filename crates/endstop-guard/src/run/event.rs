@@ -27,6 +27,11 @@ pub enum GuardEvent {
         /// The reason.
         reason: Redacted,
     },
+    /// A client asked for another protocol, such as a WebSocket. After this answer clients use HTTP.
+    Upgrade {
+        /// The path, without credentials.
+        target: Redacted,
+    },
     /// A request was refused, because its client may not use the guard. It belongs to no run.
     Stranger {
         /// The reason.

@@ -82,6 +82,8 @@ pub struct Settings {
     pub watches: Vec<Watch>,
     /// The answer to calls after the end.
     pub on_limit: OnLimit,
+    /// Sentence after the reason for the stop, for example about what happens to the program.
+    pub closing: Option<String>,
     /// What happens to requests that may cost and that guard cannot count. `None`: they are refused while
     /// [calls are counted](Settings::counts_calls), and pass otherwise.
     pub other: Option<OtherCalls>,
@@ -138,6 +140,7 @@ impl Default for Settings {
             policy: None,
             watches: Watch::defaults(),
             on_limit: OnLimit::default(),
+            closing: None,
             other: None,
             cap_output: false,
             price: None,

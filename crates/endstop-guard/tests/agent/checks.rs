@@ -106,7 +106,7 @@ fn first_interrupt_is_noted() {
     assert!(Command::new("kill").arg(pid).status().unwrap().success());
     let (status, said) = end(child);
     assert_eq!(status, Some(4), "{said}");
-    assert!(said.contains("exit status 4; cancelled true; stopped false None; left 0"), "{said}");
+    assert!(said.contains("exit status 4; interrupted true; stopped false None; left 0"), "{said}");
 }
 
 fn second_interrupt_stops_program() {
@@ -127,7 +127,7 @@ fn second_interrupt_stops_program() {
     said.read_to_string(&mut rest).unwrap();
     let (status, said) = (child.wait().unwrap().code(), rest);
     assert_eq!(status, Some(9), "{said}");
-    assert!(said.contains("cancelled true; stopped true Some(Terminate); left 0"), "{said}");
+    assert!(said.contains("interrupted true; stopped true Some(Terminate); left 0"), "{said}");
     assert_eq!(alive(word), 0);
 }
 
@@ -140,7 +140,7 @@ fn termination_stops_program_with_143() {
         signal(&child, name);
         let (status, said) = end(child);
         assert_eq!(status, Some(143), "{name}: {said}");
-        assert!(said.contains("exit status 6; cancelled false; stopped true"), "{name}: {said}");
+        assert!(said.contains("exit status 6; interrupted false; stopped true"), "{name}: {said}");
         assert_eq!(alive(word), 0);
     }
 }
@@ -288,7 +288,7 @@ press(b"\x03")
 expect(b"caught 1")
 press(b"hello\r")
 expect(b"read hello 1")
-expect(b"cancelled true; stopped false")
+expect(b"interrupted true; stopped false")
 assert status() == 0
 assert b"caught 2" not in seen, seen
 # Raw: Ctrl-C is a character, which only the program reads.
@@ -304,7 +304,7 @@ say("key %r" % key)
 expect(b"raw")
 press(b"\x03")
 expect(b"key b'\\x03'")
-expect(b"cancelled false; stopped false")
+expect(b"interrupted false; stopped false")
 assert status() == 0
 "#
     ));

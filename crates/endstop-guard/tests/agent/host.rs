@@ -37,20 +37,18 @@ pub(crate) fn host() -> ExitCode {
         let run = format!("guard-test-{}", std::process::id());
         let mut agent = launch(&wiring, &private, &run).unwrap();
         let never = std::future::pending();
-        let ended =
-            match supervise(&mut agent, &mut signals, never, GRACE, || eprintln!("guard: noted"))
-                .await
-            {
-                Ok(ended) => ended,
-                Err(error) => {
-                    eprintln!("guard: {error}");
-                    return ExitCode::from(127);
-                }
-            };
+        let noted = |_| eprintln!("guard: noted");
+        let ended = match supervise(&mut agent, &mut signals, never, GRACE, noted).await {
+            Ok(ended) => ended,
+            Err(error) => {
+                eprintln!("guard: {error}");
+                return ExitCode::from(127);
+            }
+        };
         eprintln!(
-            "guard: {}; cancelled {}; stopped {} {:?}; left {}",
+            "guard: {}; interrupted {}; stopped {} {:?}; left {}",
             ended.end.how(),
-            ended.cancelled,
+            ended.interrupted.is_some(),
             ended.stopped,
             ended.end.stopped_by,
             ended.end.survivors.len()

@@ -140,6 +140,9 @@ fn line(event: &GuardEvent) -> Option<Value> {
         GuardEvent::Refused { target, reason } => {
             json!({"type": "warning", "message": format!("refused: {target}: {reason}")})
         }
+        GuardEvent::Upgrade { target } => {
+            json!({"type": "warning", "message": format!("refused: {target}: not HTTP")})
+        }
         GuardEvent::Stranger { reason, count } => {
             json!({"type": "warning", "message": format!("refused: {reason} ({count} in all)")})
         }

@@ -2,9 +2,9 @@
 
 mod lines;
 mod listen;
-pub(crate) mod notes;
 mod print_env;
 mod surroundings;
+mod terminal;
 
 use crate::args::GuardArgs;
 use crate::config::journal_path::{self, JournalPath};
@@ -34,7 +34,7 @@ use endstop::{Limits, Outcome, Termination};
 use endstop_guard::clients::{DiskFiles, Request, Source, Warning, Wiring, goes_around, wire};
 use endstop_guard::exchange::RunName;
 use endstop_guard::process::{
-    GRACE, PrivateFolder, Signals, Supervised, command_lines, launch, supervise,
+    GRACE, PrivateFolder, Reaction, Signals, Supervised, command_lines, launch, supervise,
 };
 use endstop_guard::proxy::{Access, Proxy, ProxyOptions, SecretPath, Upstream, UpstreamMap};
 use endstop_guard::run::{
@@ -42,7 +42,6 @@ use endstop_guard::run::{
     Settings, warn_without_calls,
 };
 use lines::GuardLines;
-use notes::GuardNotes;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -50,6 +49,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use surroundings::{aws_keys, environment, guests, outgoing, random, salt, secret};
+use terminal::GuardTerminal;
 use tokio::net::TcpListener;
 
 /// Longest wait for responses that are still read after the program has ended.
@@ -62,12 +62,12 @@ const NO_COMMAND: &str =
 #[derive(Clone)]
 struct Reports {
     lines: GuardLines,
-    notes: GuardNotes,
+    terminal: GuardTerminal,
 }
 
 impl Reports {
     fn say(&self, text: &str) {
-        self.notes.say(&format!("endstop guard: {text}"));
+        self.terminal.say(&format!("endstop guard: {text}"));
     }
 
     fn warn(&self, warning: &str) {
@@ -126,7 +126,7 @@ pub(crate) fn run(args: &GuardArgs, json: bool) -> Result<Status> {
     let _retention = Retention::begin(journal.as_ref(), RetentionArgs::default());
     let file = file.map(|file| EventFile::create(&file)).transpose()?;
     let (lines, writer) = GuardLines::begin(file, json);
-    let reports = Reports { lines, notes: GuardNotes::begin() };
+    let reports = Reports { lines, terminal: GuardTerminal::begin() };
     if let Some(journal) = &journal {
         let journal = guests(journal)?;
         settings.journal = Some(recorded(args, &configured, journal, &reports));
@@ -137,7 +137,8 @@ pub(crate) fn run(args: &GuardArgs, json: bool) -> Result<Status> {
     let runtime = runtime()?;
     let stop = Stopping { grace, must_call };
     let done = runtime.block_on(guarded(args, settings, name, stop, &reports));
-    reports.notes.release();
+    // Also if it was not started.
+    reports.terminal.release();
     let done = done?;
     let color = output::shows_colours(&std::io::stderr());
     let run = journal.as_ref().and_then(|journal| stored(args, journal, &done.outcome));
@@ -303,6 +304,7 @@ async fn guarded(
         refuse_unguarded(&wiring)?;
     }
     settings.is_agent = wiring.is_agent;
+    settings.closing = Some(closing(wiring.resume));
     // All users can read the arguments of a program. With sudo, the program is that of another one.
     let is_visible = wiring.has_in_arguments(path.secret()) && !wiring.changes_user;
     let on_limit = settings.on_limit;
@@ -336,16 +338,22 @@ async fn guarded(
     let around = warn_of_others(seen, address, wiring.client, reports.clone());
     #[expect(clippy::disallowed_methods, reason = "aborted below, after the program has ended")]
     let around = tokio::spawn(around);
-    let limit = limit_reached(handle.clone(), on_limit, grace);
-    let on_cancel = || {
-        handle.cancel();
+    let limit = limit_reached(handle.clone(), on_limit, grace, reports.terminal.clone());
+    // At a terminal the key reaches the program as well, which may only stop its current answer.
+    let at_terminal = reports.terminal.exists();
+    let on_interrupt = |reaction| {
+        if !at_terminal || reaction != Reaction::Note {
+            handle.cancel();
+        }
     };
     // The keeper starts the program, so its failure to do so arrives here.
-    let program = supervise(&mut agent, &mut signals, limit, GRACE, on_cancel);
+    let program = supervise(&mut agent, &mut signals, limit, GRACE, on_interrupt);
     let program = tokio::select! {
         program = program => program.map_err(|error| not_started(args, &error))?,
-        never = reports.notes.watch() => match never {},
+        never = reports.terminal.watch() => match never {},
     };
+    // Before anything is written: the program may have left the terminal as it used it.
+    reports.terminal.restore(program.stopped);
     warning.abort();
     around.abort();
     // Some clients close before the usage arrives; it is read to its end.
@@ -354,7 +362,9 @@ async fn guarded(
     if handle.is_subscription() && !wiring.warnings.iter().any(is_known) {
         reports.warn(&Warning::Subscription { service: "a subscription" }.to_string());
     }
-    let (outcome, ended_by_us) = ending(&handle, &program, (must_call, reports.notes.was_taken()));
+    let cancelled = program.interrupted.is_some_and(|time| time <= grace);
+    let attended = reports.terminal.was_taken();
+    let (outcome, ended_by_us) = ending(&handle, &program, cancelled, (must_call, attended));
     proxy.abort();
     handle.recorded().await;
     // From here on the report quotes what the program sent and received.
@@ -463,7 +473,7 @@ async fn warn_of_no_calls(handle: RunHandle, reports: Reports) {
     };
     reports.lines.warning(&warning.to_string());
     // Its user is in front of it and may not have asked anything yet. If that stays so, the card says it.
-    if !reports.notes.is_taken() {
+    if !reports.terminal.is_taken() {
         reports.say(&warning.to_string());
     }
 }
@@ -504,8 +514,21 @@ async fn warn_of_others(
     }
 }
 
+/// Returns the sentence that tells the program's user what happens after the stop.
+fn closing(resume: Option<&str>) -> String {
+    let resume = resume.map_or_else(|| "start it".to_owned(), |command| format!("run `{command}`"));
+    format!(
+        "endstop guard closes this program; to continue, {resume} under `endstop guard` with a higher limit"
+    )
+}
+
 /// Completes when the program must be stopped, because its run has ended and it continues.
-async fn limit_reached(handle: RunHandle, on_limit: OnLimit, grace: Duration) {
+async fn limit_reached(
+    handle: RunHandle,
+    on_limit: OnLimit,
+    grace: Duration,
+    terminal: GuardTerminal,
+) {
     /// Refused calls after which a program does not understand that it should end.
     const PATIENCE: u64 = 3;
     let _ = handle.ended().await;
@@ -514,13 +537,27 @@ async fn limit_reached(handle: RunHandle, on_limit: OnLimit, grace: Duration) {
     }
     let patience = handle.until(|run| run.counts().refusals >= PATIENCE);
     // Either way the program has had its chance.
-    let _ = tokio::time::timeout(grace, patience).await;
+    let is_late = tokio::time::timeout(grace, patience).await.is_err();
+    if !is_late || !terminal.was_taken() {
+        return;
+    }
+    // A person reads, or writes the next message. That costs nothing until the program calls again.
+    let before = handle.counts().refusals;
+    let calls = handle.until(|run| run.counts().refusals > before);
+    match handle.limits().timeout {
+        None => calls.await,
+        Some(timeout) => {
+            let left = (timeout + grace).saturating_sub(handle.live().elapsed);
+            let _ = tokio::time::timeout(left, calls).await;
+        }
+    }
 }
 
 /// Determines the ending of the run, and if it was not the program's own.
 fn ending(
     handle: &RunHandle,
     program: &Supervised,
+    cancelled: bool,
     (needs_calls, attended): (bool, bool),
 ) -> (Arc<Outcome>, bool) {
     if let Some(outcome) = handle.outcome() {
@@ -529,7 +566,7 @@ fn ending(
     if program.exit.is_some() {
         return (handle.terminate(), true);
     }
-    if program.cancelled {
+    if cancelled {
         return (handle.cancel(), true);
     }
     let detail = format!("the program ended with {}", program.end.how());

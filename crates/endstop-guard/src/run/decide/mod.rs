@@ -32,7 +32,7 @@ use endstop_core::{Decision as Cause, GuestCall, Price};
 use endstop_wire::redact::Redacted;
 use endstop_wire::{RequestFacts, WireFormat};
 use http::header::ACCEPT_ENCODING;
-use http::{HeaderName, HeaderValue, Uri};
+use http::{HeaderName, HeaderValue, StatusCode, Uri};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -332,6 +332,9 @@ impl Gatekeeper for Gate {
 
     fn notice(&self, notice: Notice) {
         match notice {
+            Notice::Refused { status: StatusCode::UPGRADE_REQUIRED, target, .. } => {
+                (self.on_event)(GuardEvent::Upgrade { target });
+            }
             Notice::Refused { reason, target, .. } => {
                 // A constant.
                 (self.on_event)(GuardEvent::Refused { target, reason: Redacted::exempt(reason) });
