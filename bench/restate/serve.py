@@ -137,22 +137,22 @@ def api(lab, one, other):
     status, _, run = one.begin("steps", "k1", steps=3, ms=20, bytes=30_000)
     check("a run is started", status == 201, run)
     status, headers, again = other.begin("steps", "k1", steps=3, ms=20, bytes=30_000)
-    same = status == 200 and again["id"] == run["id"] and headers["Idempotent-Replayed"] == "true"
+    same = status == 200 and again["run_id"] == run["run_id"] and headers["Idempotent-Replayed"] == "true"
     check("another server knows its key", same, again)
     status, _, answer = other.begin("steps", "k1", steps=4)
     check("the key of another request is refused", status == 422 and answer["error"]["code"] == "key_reused")
-    events = other.events(run["id"])
+    events = other.events(run["run_id"])
     numbers = [number for number, _, _ in events]
     check("events are complete", numbers == list(range(1, len(events) + 1)) and events[-1][1] == "finished", len(events))
     middle = len(events) // 2
-    check("events resume at another server", one.events(run["id"], middle) == events[middle:])
-    shown = one.get(run["id"])
+    check("events resume at another server", one.events(run["run_id"], middle) == events[middle:])
+    shown = one.get(run["run_id"])
     check("the outcome is there", shown["state"] == "ended" and shown["outcome"]["termination"] == "stop", shown["evidence"])
-    status, _, _ = one.ask("GET", f"/v1/runs/{run['id']}/events?after={len(events)}")
+    status, _, _ = one.ask("GET", f"/v1/runs/{run['run_id']}/events?after={len(events)}")
     check("nothing follows the end", status == 204, status)
 
     for how, ending in (("cancel", "cancelled"), ("terminate", "terminated")):
-        run = one.begin("steps", steps=1, ms=60_000)[2]["id"]
+        run = one.begin("steps", steps=1, ms=60_000)[2]["run_id"]
         other.events(run, until="tool_started")
         began = time.time()
         status, _, shown = other.ask("POST", f"/v1/runs/{run}/{how}", {})
@@ -162,7 +162,7 @@ def api(lab, one, other):
         check(f"{how} ends the run within a step", last["outcome"]["termination"] == ending and took < 30, f"{took:.2f} s")
         check(f"a second {how} changes nothing", one.ask("POST", f"/v1/runs/{run}/{how}", {})[0] == 200)
 
-    run = one.begin("asks", steps=1, ms=1)[2]["id"]
+    run = one.begin("asks", steps=1, ms=1)[2]["run_id"]
     asked = other.events(run, until="approval_requested")[-1][2]
     parked = until("the run is parked", lambda: (shown := one.get(run))["state"] == "parked" and shown)
     check("a run that asks is parked", parked and parked["approvals"] == 1)
@@ -188,7 +188,7 @@ def api(lab, one, other):
 
     runs = one.ask("GET", "/v1/runs?limit=2")[2]
     older = other.ask("GET", f"/v1/runs?limit=2&before={runs['next']}")[2]
-    ids = [run["id"] for run in runs["runs"] + older["runs"]]
+    ids = [run["run_id"] for run in runs["runs"] + older["runs"]]
     check("pages of the list follow each other", len(set(ids)) == 4, ids)
     listed = other.ask("GET", "/v1/runs?category=success&state=ended")[2]["runs"]
     check("the list is filtered", listed and all(run["termination"] == "stop" for run in listed), len(listed))
@@ -199,7 +199,7 @@ def api(lab, one, other):
 
 def letters(lab, one, other):
     """Messages and limits of a run that works, whose workers are killed."""
-    run = one.begin("steps", steps=20, ms=1_500)[2]["id"]
+    run = one.begin("steps", steps=20, ms=1_500)[2]["run_id"]
     early = other.ask("POST", f"/v1/runs/{run}/say", {"text": "Too early."})[0]
     check("a message before the first step is refused or taken", early in (202, 503), early)
     other.events(run, until="tool_started")
@@ -226,7 +226,7 @@ def letters(lab, one, other):
     status = other.ask("POST", f"/v1/runs/{run}/say", {"text": "Too late."})[0]
     check("a message to an ended run is refused", status == 409, status)
 
-    run = one.begin("asks", steps=1, ms=1)[2]["id"]
+    run = one.begin("asks", steps=1, ms=1)[2]["run_id"]
     other.events(run, until="approval_requested")
     until("the run is parked", lambda: one.get(run)["state"] == "parked")
     status, _, answer = other.ask("POST", f"/v1/runs/{run}/say", {"text": "Hello?"})
@@ -244,7 +244,7 @@ def arguments(lab, one, other):
     """Approvals with other arguments, and workers that are killed right after the answer."""
     for dies in (False, True):
         when = "while workers die" if dies else "calmly"
-        run = one.begin("asks", steps=1, ms=300)[2]["id"]
+        run = one.begin("asks", steps=1, ms=300)[2]["run_id"]
         asked = other.events(run, until="approval_requested")[-1][2]
         until("the run is parked", lambda: one.get(run)["state"] == "parked")
         body = {"request_id": asked["request_id"], "decision": "allow", "arguments": {"number": 70, "deep": [[{"x": "}"}]]}}
@@ -269,22 +269,22 @@ def arguments(lab, one, other):
 
 def branches(lab, one, other):
     """Branches of runs that have ended and that work, also while workers die."""
-    first = one.begin("steps", steps=6, ms=10, bytes=9_000)[2]["id"]
+    first = one.begin("steps", steps=6, ms=10, bytes=9_000)[2]["run_id"]
     one.events(first)
     at = {"turn": 3, "message": "Mind the tests.", "limits": {"max_turns": 100}}
     path = f"/v1/runs/{first}/branch"
     status, headers, made = other.ask("POST", path, at, "b1")
-    branch = made["id"]
+    branch = made["run_id"]
     check("branch: it is a run", status == 201 and headers["Location"] == f"/v1/runs/{branch}", made)
-    check("branch: it names its place", made["branched_from"] == {"run": first, "turn": 3}, made.get("branched_from"))
+    check("branch: it names its place", made["branched_from"] == {"run_id": first, "turn": 3}, made.get("branched_from"))
     status, headers, again = one.ask("POST", path, at, "b1")
-    check("branch: another server knows its key", status == 200 and again["id"] == branch, again)
+    check("branch: another server knows its key", status == 200 and again["run_id"] == branch, again)
     status, _, answer = one.ask("POST", path, {**at, "turn": 2}, "b1")
     check("branch: the key of another branch is refused", status == 422 and answer["error"]["code"] == "key_reused", answer)
     events = other.events(branch)
     outcome = events[-1][2]["outcome"]
     from_ = outcome["branched_from"]
-    check("branch: the outcome", outcome["termination"] == "stop" and (from_["run"], from_["turn"]) == (first, 3), from_)
+    check("branch: the outcome", outcome["termination"] == "stop" and (from_["run_id"], from_["turn"]) == (first, 3), from_)
     check("branch: no call of the other run is repeated", begun(lab, branch) == ["3", "4", "5"], begun(lab, branch))
     check("branch: it pays for itself only", outcome["turns"] == 4 and from_["cost_usd"] > 0, outcome["turns"])
     check("branch: the other run is unchanged", one.get(first)["outcome"]["turns"] == 7)
@@ -308,7 +308,7 @@ def branches(lab, one, other):
         check(f"branch: {name} is refused by the worker", good, report["outcome"]["decided_by"])
 
     # A run that works, a branch of it, and a branch of the branch, whose workers die several times.
-    works = one.begin("steps", steps=8, ms=700)[2]["id"]
+    works = one.begin("steps", steps=8, ms=700)[2]["run_id"]
     seen = 0
     while seen < 3:
         seen = sum(kind == "tool_finished" for _, kind, _ in one.events(works, until="tool_finished"))
@@ -320,23 +320,23 @@ def branches(lab, one, other):
         time.sleep(0.8)
         for number in range(len(lab.workers)):
             lab.kill_worker(number)
-    events = one.events(made["id"])
+    events = one.events(made["run_id"])
     outcome = events[-1][2]["outcome"]
     numbers = [number for number, _, _ in events]
-    good = outcome["termination"] == "stop" and outcome["branched_from"]["run"] == works and numbers == list(range(1, len(events) + 1))
+    good = outcome["termination"] == "stop" and outcome["branched_from"]["run_id"] == works and numbers == list(range(1, len(events) + 1))
     check("branch: it survives its workers", good, outcome["decided_by"])
-    calls = begun(lab, made["id"])
+    calls = begun(lab, made["run_id"])
     check("branch: no call is repeated", len(set(calls)) == len(calls) and not set(calls) & {"0", "1"}, calls)
     ended = one.events(works)[-1][2]["outcome"]
     check("branch: the other run ends undisturbed", ended["termination"] == "stop", ended["termination"])
-    status, _, third = one.ask("POST", f"/v1/runs/{made['id']}/branch", {"turn": 1})
-    outcome = other.events(third["id"])[-1][2]["outcome"]
-    check("branch: of a branch", outcome["branched_from"]["run"] == made["id"] and outcome["termination"] == "stop", outcome["decided_by"])
+    status, _, third = one.ask("POST", f"/v1/runs/{made['run_id']}/branch", {"turn": 1})
+    outcome = other.events(third["run_id"])[-1][2]["outcome"]
+    check("branch: of a branch", outcome["branched_from"]["run_id"] == made["run_id"] and outcome["termination"] == "stop", outcome["decided_by"])
 
 
 def failures(lab, one, other):
     """A Restate server that is slow, down and restarted; servers that are killed."""
-    run = one.begin("steps", steps=40, ms=50)[2]["id"]
+    run = one.begin("steps", steps=40, ms=50)[2]["run_id"]
     seen = one.events(run, until="tool_finished")
     one.kill()
     one.start()
@@ -352,7 +352,7 @@ def failures(lab, one, other):
     check("slow: the list is there", other.ask("GET", "/v1/runs")[0] == 200)
     lab.server.send_signal(signal.SIGCONT)
     started = until("slow: the request is repeated", lambda: (made := other.begin("steps", "slow", steps=2))[0] in (200, 201) and made)
-    ended = other.events(started[2]["id"])[-1][2]
+    ended = other.events(started[2]["run_id"])[-1][2]
     check("slow: the repeated request starts the run", ended["outcome"]["termination"] == "stop")
 
     # Stopped between the check of the engine and the start: what was sent is not confirmed.
@@ -365,7 +365,7 @@ def failures(lab, one, other):
     check("down: events", other.events(run) == seen + rest)
     lab.start_server()
     started = until("restarted: the request is repeated", lambda: (made := other.begin("steps", "down", steps=2))[0] in (200, 201) and made)
-    ended = one.events(started[2]["id"])[-1][2]
+    ended = one.events(started[2]["run_id"])[-1][2]
     check("restarted: the run ends", ended["outcome"]["termination"] == "stop")
 
 
@@ -380,7 +380,7 @@ def chaos(lab, serves, runs, kills, seed):
             try:
                 status, _, answer = choices[number].choice(serves).begin("steps", f"chaos-{number}", steps=5, ms=20, bytes=100)
                 if status in (200, 201):
-                    return number, answer["id"]
+                    return number, answer["run_id"]
                 if status != 503:
                     return number, f"status {status}: {answer}"
             except (OSError, http.client.HTTPException, ValueError):

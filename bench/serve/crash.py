@@ -186,7 +186,7 @@ class Client(threading.Thread):
         status, run = self.server.ask("POST", "/v1/runs", body, key)
         if status not in (200, 201):
             sys.exit(f"POST /v1/runs: {status} {run}")
-        self.run_id = run["id"]
+        self.run_id = run["run_id"]
         while True:
             after = self.stream[-1][0] if self.stream else 0
             for event in self.server.events(self.run_id, after):
@@ -217,7 +217,7 @@ def check(seen):
     """Returns the problems in what was observed, and the figures."""
     problems, figures = [], collections.Counter()
     runs = seen["runs"]
-    if len(seen["listed"]) != len(set(seen["listed"])) or set(seen["listed"]) != {run["id"] for run in runs.values()}:
+    if len(seen["listed"]) != len(set(seen["listed"])) or set(seen["listed"]) != {run["run_id"] for run in runs.values()}:
         problems.append(f"{len(seen['listed'])} runs are listed for {len(runs)} requests")
     effects = collections.Counter(tuple(line.split()) for line in seen["effects"])
     for what, name, number in effects:
@@ -371,7 +371,7 @@ def perform(lab, endstop, runs, kills, seed):
         listed, before = [], ""
         while before is not None:
             page = ask(f"/v1/runs?limit=200{before and '&before=' + before}")
-            listed += [run["id"] for run in page["runs"]]
+            listed += [run["run_id"] for run in page["runs"]]
             before = page["next"]
         seen = {
             "runs": {name: ask(f"/v1/runs/{client.run_id}") for name, client in by_name.items()},

@@ -334,7 +334,7 @@ def slow(server, name, begin, drip):
 def leaks(server, model):
     """Performs a run whose task, tool and answer contain secrets, and returns where they are found again."""
     status, text = server.ask("POST", "/v1/runs", {"agent": "leaky", "task": f"Use {IN_TASK} and {PLANTED['DEPLOY_TOKEN']}."})
-    run = json.loads(text)["id"]
+    run = json.loads(text)["run_id"]
     places = {"the answer to the start": text}
     places["the events"] = server.ask("GET", f"/v1/runs/{run}/events")[1]
     end = time.monotonic() + DEADLINE

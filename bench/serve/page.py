@@ -58,7 +58,7 @@ class Server:
             return json.load(answer)
 
     def start(self, task):
-        return self.ask("/v1/runs", {"agent": "demo", "task": task})["id"]
+        return self.ask("/v1/runs", {"agent": "demo", "task": task})["run_id"]
 
     def ended(self, run):
         return wait_for(f"the end of {run}", lambda: (r := self.ask(f"/v1/runs/{run}"))["state"] == "ended" and r)

@@ -99,7 +99,7 @@ impl Connection {
     pub(crate) async fn begin(&mut self, task: &str) -> Result<String> {
         let body = json!({"agent": "load", "task": task}).to_string();
         let run: Value = serde_json::from_str(&self.ask("POST", "/v1/runs", &body).await?)?;
-        Ok(run["id"].as_str().ok_or("no id")?.to_owned())
+        Ok(run["run_id"].as_str().ok_or("no id")?.to_owned())
     }
 }
 

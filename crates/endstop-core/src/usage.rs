@@ -6,11 +6,12 @@
 //! assert_eq!(usage.total_tokens(), 1_100);
 //! ```
 //!
-//! In JSON, money is a number of dollars:
+//! In the JSON of outcomes and events, money is a number of dollars, and `null` if it is unknown. The
+//! records of a journal have the integers, because a sum of them must be exact:
 //!
 //! ```text
-//! #[serde(rename = "cost_usd", with = "usd", default)]
-//! pub cost: NanoUsd,
+//! #[serde(rename = "cost_usd", with = "optional_usd")]
+//! pub cost: Option<NanoUsd>,
 //! ```
 
 use serde::{Deserialize, Serialize};
@@ -325,8 +326,8 @@ pub(crate) mod usd {
     }
 }
 
-/// Money as a number of dollars, or `null`.
-pub(crate) mod optional_usd {
+/// Money as a number of dollars, or `null` if it is unknown, for `#[serde(with)]`.
+pub mod optional_usd {
     use super::NanoUsd;
     use super::usd;
     use serde::{Deserialize, Deserializer, Serialize as _, Serializer};
@@ -334,18 +335,37 @@ pub(crate) mod optional_usd {
     #[derive(Deserialize)]
     struct Usd(#[serde(with = "usd")] NanoUsd);
 
+    /// Writes the amount.
+    ///
+    /// # Errors
+    /// The serializer fails.
     #[expect(clippy::ref_option, reason = "the signature that serde asks for")]
-    pub(crate) fn serialize<S: Serializer>(
+    pub fn serialize<S: Serializer>(
         money: &Option<NanoUsd>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         money.map(NanoUsd::to_usd).serialize(serializer)
     }
 
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+    /// Reads the amount.
+    ///
+    /// # Errors
+    /// The value is not `null`, nor an amount of dollars that is 0 or more.
+    pub fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Option<NanoUsd>, D::Error> {
         Ok(Option::<Usd>::deserialize(deserializer)?.map(|money| money.0))
+    }
+}
+
+/// The JSON form of a cost next to its `cost_unknown`: `null` if no part of the cost is known.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct KnownUsd(#[serde(with = "optional_usd")] pub(crate) Option<NanoUsd>);
+
+impl From<KnownUsd> for NanoUsd {
+    fn from(cost: KnownUsd) -> NanoUsd {
+        cost.0.unwrap_or_default()
     }
 }
 

@@ -53,7 +53,7 @@ fn export(run: &str, store: &Store, args: &WorkerArgs, json: bool) -> Result {
     })?;
     export_run(store, run, &journal).map_err(|error| Failure::usage(error.to_string()))?;
     if json {
-        output::json(&json!({"type": "exported", "run": run, "journal": journal.path()}));
+        output::json(&json!({"type": "exported", "run_id": run, "journal": journal.path()}));
         return Ok(0);
     }
     output::note(&format!("{run} is in {}", journal.path().display()));

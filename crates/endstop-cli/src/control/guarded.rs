@@ -83,7 +83,7 @@ fn row(run: &RunHandle, kind: &str, profile: Option<&str>) -> LiveRun {
         profile: profile.map(str::to_owned),
         phase: phase.to_owned(),
         turns: live.turns,
-        cost_usd: Some(live.cost.to_usd()),
+        cost_usd: live.cost.map(endstop::NanoUsd::to_usd),
         elapsed_ms: u64::try_from(live.elapsed.as_millis()).unwrap_or(u64::MAX),
         calls_in_flight: live.in_flight,
         pid: std::process::id(),

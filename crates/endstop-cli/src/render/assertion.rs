@@ -4,7 +4,7 @@ use super::amounts::{count, seconds};
 use super::explain::timeline::Timeline;
 use crate::recorded::expectation::Check;
 use crate::visible::shorten;
-use endstop::Outcome;
+use endstop::{NanoUsd, Outcome};
 use serde::Serialize;
 use std::path::Path;
 use std::time::Duration;
@@ -16,6 +16,7 @@ const LONGEST: usize = 300;
 #[derive(Debug, Serialize)]
 pub(crate) struct Assertion {
     /// The id of the run, or the name of its file.
+    #[serde(rename = "run_id")]
     pub(crate) run: String,
     pub(crate) passed: bool,
     /// `ended`, `running`, `interrupted` or `cut`.
@@ -36,7 +37,7 @@ pub(crate) struct Ending {
     pub(crate) category: &'static str,
     pub(crate) turns: u32,
     pub(crate) tokens: u64,
-    pub(crate) cost_usd: f64,
+    pub(crate) cost_usd: Option<f64>,
     pub(crate) cost_unknown: bool,
     pub(crate) duration_ms: f64,
     pub(crate) verified: Option<bool>,
@@ -49,7 +50,7 @@ impl Ending {
             category: outcome.category().as_str(),
             turns: outcome.turns,
             tokens: outcome.usage.total_tokens(),
-            cost_usd: outcome.cost.to_usd(),
+            cost_usd: outcome.known_cost().map(NanoUsd::to_usd),
             cost_unknown: outcome.cost_unknown,
             duration_ms: outcome.duration.as_micros() as f64 / 1e3,
             verified: outcome.verified,

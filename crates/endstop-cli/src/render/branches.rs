@@ -53,7 +53,7 @@ pub(crate) fn lines(chosen: &Chosen) -> Vec<String> {
 pub(crate) fn json(chosen: &Chosen) -> Value {
     let run = |one: &Stopped| {
         json!({
-            "run": one.run,
+            "run_id": one.run,
             "at": one.at,
             "turns": one.turns,
             "success": one.success,

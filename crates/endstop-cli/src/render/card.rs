@@ -235,7 +235,7 @@ pub(crate) fn known_cost(cost: NanoUsd, unknown: bool) -> String {
 pub(crate) fn branch_point(from: &BranchPoint) -> String {
     let mut text = format!(
         "run {} after turn {}; its {} and {} tokens up to there are not included",
-        from.run,
+        from.run_id,
         from.turn,
         known_cost(from.cost, from.cost_unknown),
         thousands(from.tokens)

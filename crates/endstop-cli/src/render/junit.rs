@@ -44,14 +44,16 @@ pub(crate) fn document(assertion: &Assertion) -> String {
 fn properties(out: &mut String, assertion: &Assertion) {
     let Some(ending) = &assertion.ending else { return };
     let verified = ending.verified.map_or_else(|| "none".to_owned(), |yes| yes.to_string());
-    let unknown = if ending.cost_unknown { " or more" } else { "" };
+    let or_more = if ending.cost_unknown { " or more" } else { "" };
+    let cost =
+        ending.cost_usd.map_or_else(|| "unknown".to_owned(), |usd| format!("{usd}{or_more}"));
     out.push_str("    <properties>\n");
     for (name, value) in [
         ("termination", ending.termination.to_owned()),
         ("category", ending.category.to_owned()),
         ("turns", ending.turns.to_string()),
         ("tokens", ending.tokens.to_string()),
-        ("cost_usd", format!("{}{unknown}", ending.cost_usd)),
+        ("cost_usd", cost),
         ("verified", verified),
     ] {
         let _ = writeln!(out, "      <property name=\"{name}\" value=\"{}\"/>", attribute(&value));

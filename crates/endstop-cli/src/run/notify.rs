@@ -37,7 +37,7 @@ pub(crate) fn ended(outcome: &Outcome) -> Value {
         "category": outcome.category(),
         "verified": outcome.verified,
         "turns": outcome.turns,
-        "cost_usd": outcome.cost.to_usd(),
+        "cost_usd": outcome.known_cost().map(endstop::NanoUsd::to_usd),
         "cost_unknown": outcome.cost_unknown,
     })
 }

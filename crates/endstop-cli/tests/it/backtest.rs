@@ -634,7 +634,7 @@ fn stopped_runs_are_chosen_to_continue() {
     assert_eq!((&found["can_be_continued"], &found["cannot_be_continued"]), (&json!(3), &json!(4)));
     let runs = found["runs"].as_array().unwrap();
     assert_eq!((runs.len(), &runs[0]["at"], &runs[0]["success"]), (3, &json!(3), &json!(false)));
-    assert!(commands[1].contains(runs[1]["run"].as_str().unwrap()), "{commands:?}");
+    assert!(commands[1].contains(runs[1]["run_id"].as_str().unwrap()), "{commands:?}");
 
     // The printed command works.
     let command = runs[0]["command"].as_str().unwrap();

@@ -50,7 +50,7 @@ fn branch_continues_without_repeating() {
         assert_eq!(server.requests()[5].bytes, first[2], "{api}");
         assert_eq!(cli.read("steps.txt"), "step 1\nstep 2\nstep 3\nstep 4\nstep 3\nstep 4\n");
         assert_eq!((&outcome["termination"], &outcome["turns"]), (&json!("stop"), &json!(3)));
-        assert_eq!(outcome["branched_from"]["run"], json!(id));
+        assert_eq!(outcome["branched_from"]["run_id"], json!(id));
         assert_eq!(outcome["branched_from"]["turn"], json!(2));
 
         // Both runs name each other.
@@ -67,9 +67,9 @@ fn branch_continues_without_repeating() {
         let told = cli.run(["explain", &id, "--journal", "j.db"]).exits(0).stdout;
         assert!(told.contains(&format!("branches of this run: {own} at turn 2\n")), "{told}");
         let story = cli.run(["explain", &id, "--json", "--journal", "j.db"]).exits(0).lines();
-        assert_eq!(story[0]["run"]["branches"], json!([{"id": own, "turn": 2}]));
+        assert_eq!(story[0]["run"]["branches"], json!([{"run_id": own, "turn": 2}]));
         let story = cli.run(["explain", own, "--json", "--journal", "j.db"]).exits(0).lines();
-        assert_eq!(story[0]["run"]["branched_from"]["run"], json!(id));
+        assert_eq!(story[0]["run"]["branched_from"]["run_id"], json!(id));
         assert_eq!(
             (&story[0]["run"]["continues"], &story[0]["problems"]),
             (&Value::Null, &json!([]))

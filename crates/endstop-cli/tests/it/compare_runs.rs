@@ -50,10 +50,10 @@ fn branch_diverges_where_its_calls_do() {
     let found = compared(&cli, &[&first, &second]);
     assert_eq!(found["type"], "run_comparison");
     let [a, b] = &found["runs"].as_array().unwrap()[..] else { panic!("{found}") };
-    assert_eq!((&a["name"], &a["run"], &a["turns"]), (&json!("A"), &json!(first), &json!(4)));
-    assert_eq!((&b["name"], &b["run"], &b["turns"]), (&json!("B"), &json!(second), &json!(2)));
+    assert_eq!((&a["name"], &a["run_id"], &a["turns"]), (&json!("A"), &json!(first), &json!(4)));
+    assert_eq!((&b["name"], &b["run_id"], &b["turns"]), (&json!("B"), &json!(second), &json!(2)));
     assert_eq!((&a["turns_before"], &b["turns_before"]), (&json!(0), &json!(2)));
-    assert_eq!(b["branched_from"]["run"], json!(first));
+    assert_eq!(b["branched_from"]["run_id"], json!(first));
     assert_eq!((&a["termination"], &b["category"]), (&json!("stop"), &json!("success")));
     let pair = &found["pairs"][0];
     assert_eq!((&pair["same_turns"], &pair["diverge"]["turn"]), (&json!(2), &json!(3)), "{pair}");
@@ -118,7 +118,7 @@ fn unrelated_runs_and_files_compare() {
     cli.run(agent_args(&server, "openai-chat", &[&args[..], &JOURNAL].concat())).exits(0);
     let found = compared(&cli, &[&first, "e.jsonl"]);
     assert_eq!(
-        (&found["runs"][1]["run"], &found["runs"][1]["turns"]),
+        (&found["runs"][1]["run_id"], &found["runs"][1]["turns"]),
         (&json!("e.jsonl"), &json!(1))
     );
     assert_eq!(found["pairs"][0]["diverge"]["turn"], 1);

@@ -71,7 +71,7 @@ impl Serving {
 
     fn begin(&self, agent: &str, task: &str) -> String {
         let run = self.post("/v1/runs", &json!({"agent": agent, "task": task}));
-        run["id"].as_str().unwrap().to_owned()
+        run["run_id"].as_str().unwrap().to_owned()
     }
 
     /// Reads the events of a run after a number, until `enough` or the end of the stream. A server
@@ -200,7 +200,8 @@ fn configured_agents_run_with_tokens() {
     let (status, started) = ask("POST /v1/runs", TOKEN, &task);
     assert_eq!(status, 201, "{started}");
     assert!(!started.contains(OPENAI_KEY), "{started}");
-    let id = serde_json::from_str::<Value>(&started).unwrap()["id"].as_str().unwrap().to_owned();
+    let id =
+        serde_json::from_str::<Value>(&started).unwrap()["run_id"].as_str().unwrap().to_owned();
     eventually("the end of the run", || {
         ask(&format!("GET /v1/runs/{id}"), TOKEN, "").1.contains("\"state\":\"ended\"")
     });

@@ -8,7 +8,7 @@ use super::setup::watch::RuleHit;
 use crate::error_class::ModelError;
 use crate::message::{MessageId, ToolCall, ToolResult, ToolStatus};
 use crate::signal::TerminationSignal;
-use crate::usage::{NanoUsd, Usage};
+use crate::usage::{NanoUsd, Usage, optional_usd};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt;
@@ -309,7 +309,8 @@ pub enum RunEvent {
         signal: TerminationSignal,
         /// Usage of the response.
         usage: Usage,
-        /// The run's known cost so far; `None` if no price is known.
+        /// The run's known cost so far; `None` if no price is known. `cost_usd` in JSON.
+        #[serde(rename = "cost_usd", with = "optional_usd", default)]
         cost: Option<NanoUsd>,
         /// Number of tool calls in the response.
         tool_calls: u32,

@@ -201,6 +201,11 @@ impl Run {
         self.0.context.ledger.cost_unknown
     }
 
+    /// The cost so far for display; `None` if no price is known.
+    pub fn known_cost(&self) -> Option<NanoUsd> {
+        self.0.context.known_cost()
+    }
+
     /// The amount that counts against the cost ceiling: the known cost, plus the possible cost of
     /// attempts that the provider did not count.
     pub fn committed(&self) -> NanoUsd {

@@ -133,7 +133,7 @@ fn branch_keeps_task_of_its_run() {
     };
     spec.task_message = Some(MessageId(1));
     spec.branched_from =
-        Some(BranchPoint { run: "k3v9".into(), turn: 1, ..BranchPoint::default() }.into());
+        Some(BranchPoint { run_id: "k3v9".into(), turn: 1, ..BranchPoint::default() }.into());
     let first = spec.messages[0].clone();
     let task_lost = |kept: Vec<Message>| {
         let mut hand = Hand::start(spec.clone_with(None), None);

@@ -90,7 +90,7 @@ pub fn begin_as_branch(spec: &mut RunSpec) {
     spec.messages.push(Message::new(MessageId(2), Role::Assistant, vec![Part::ToolCall(call)]));
     spec.messages.push(Message::new(MessageId(3), Role::Tool, vec![Part::ToolResult(result)]));
     spec.task_message = Some(MessageId(1));
-    let point = BranchPoint { run: "k3v9".to_owned(), turn: 1, ..BranchPoint::default() };
+    let point = BranchPoint { run_id: "k3v9".to_owned(), turn: 1, ..BranchPoint::default() };
     spec.branched_from = Some(BranchPoint { cost: NanoUsd(7), tokens: 9, ..point }.into());
 }
 

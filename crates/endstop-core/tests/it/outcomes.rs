@@ -131,7 +131,7 @@ fn model_use() -> impl Strategy<Value = ModelUse> {
 fn branch_point() -> impl Strategy<Value = BranchPoint> {
     (any::<(u32, bool, u64, u64)>(), money()).prop_map(|(numbers, cost)| {
         let (turn, cost_unknown, tokens, left_out) = numbers;
-        BranchPoint { run: "k3v9".to_owned(), turn, cost, cost_unknown, tokens, left_out }
+        BranchPoint { run_id: "k3v9".to_owned(), turn, cost, cost_unknown, tokens, left_out }
     })
 }
 
@@ -496,6 +496,13 @@ fn older_outcomes_can_be_read() {
     assert_eq!(read.termination, Termination::Stop);
     assert_eq!(read.decided_by.decision, Decision::Custom(String::new()));
     assert!(read.cost_unknown, "a missing cost is not a cost of zero");
+
+    let unknown = early.replace(r#""cost_usd":0.25"#, r#""cost_usd":null"#);
+    assert_ne!(unknown, early);
+    let read: Outcome = serde_json::from_str(&unknown).unwrap();
+    assert_eq!((read.known_cost(), read.cost_unknown), (None, true));
+    let written = serde_json::to_value(&read).unwrap();
+    assert_eq!((&written["cost_usd"], &written["cost_unknown"]), (&Value::Null, &json!(true)));
 }
 
 #[test]
@@ -511,7 +518,7 @@ fn invalid_outcome_json_names_the_field() {
         ("turns", json!(1.5), "expected u32"),
         ("cost_usd", json!(-0.5), "expected a non-negative amount of dollars"),
         ("cost_usd", json!(1e300), "expected a non-negative amount of dollars"),
-        ("cost_usd", json!(null), "expected f64"),
+        ("cost_usd", json!("0.5"), "invalid type: string \"0.5\", expected f64"),
         ("cost_upper_usd", json!(-1), "expected a non-negative amount of dollars"),
         ("overrun_usd", json!("1"), "invalid type: string \"1\", expected f64"),
         ("cost_unknown", json!("no"), "expected a boolean"),

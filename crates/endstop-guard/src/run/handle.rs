@@ -36,8 +36,8 @@ pub struct LiveRun {
     pub turns: u32,
     /// Prompt and generated tokens so far.
     pub tokens: u64,
-    /// Cost so far.
-    pub cost: NanoUsd,
+    /// Known cost so far; `None` if no part of it is known.
+    pub cost: Option<NanoUsd>,
     /// Time since the first call.
     pub elapsed: Duration,
     /// Model calls in flight.
@@ -97,7 +97,7 @@ impl RunHandle {
             ended: run.outcome().map(|outcome| outcome.termination),
             turns: spent.turns.saturating_add(run.account.ledger.turns_in_flight()),
             tokens: spent.usage.total_tokens(),
-            cost: spent.cost,
+            cost: spent.known_cost(),
             elapsed: now,
             in_flight: run.calls.len(),
         }

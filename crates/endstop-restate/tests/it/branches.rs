@@ -52,7 +52,7 @@ async fn branch_begins_with_the_prefix() {
     let outcome = outcome(&last);
     assert_eq!(outcome["termination"], "stop");
     assert_eq!(
-        (&outcome["branched_from"]["run"], &outcome["branched_from"]["turn"]),
+        (&outcome["branched_from"]["run_id"], &outcome["branched_from"]["turn"]),
         (&json!("r1"), &json!(2))
     );
     // The first two calls are read, and only the third is made, with the cost and the turns of its own.
@@ -118,7 +118,7 @@ async fn branch_of_a_branch_includes_both() {
     let outcome = outcome(&finish(&mut third, &mut past).await);
     let from = &outcome["branched_from"];
     assert_eq!(
-        (&from["run"], &from["turn"], &from["tokens"]),
+        (&from["run_id"], &from["turn"], &from["tokens"]),
         (&json!("r2"), &json!(1), &json!(30))
     );
     assert_replays(&past, &outcome);
@@ -132,7 +132,7 @@ async fn stopped_branch_performs_nothing() {
     let mut stopped = attempt(&worker, &of, origin(2), &past, Some(Stop::Cancel));
     let outcome = outcome(&finish(&mut stopped, &mut past).await);
     assert_eq!((&outcome["termination"], worker.worked().len()), (&json!("cancelled"), before));
-    assert_eq!(outcome["branched_from"]["run"], "r1");
+    assert_eq!(outcome["branched_from"]["run_id"], "r1");
     assert_replays(&past, &outcome);
 }
 
@@ -180,5 +180,5 @@ async fn exported_branch_is_linked() {
     let recorded = journal.load("r2").unwrap();
     assert!(recorded.replay(None).unwrap().outcome().is_some());
     // The exported branch can be branched again, locally.
-    assert_eq!(recorded.prefix(1, None).unwrap().point.run, "r2");
+    assert_eq!(recorded.prefix(1, None).unwrap().point.run_id, "r2");
 }

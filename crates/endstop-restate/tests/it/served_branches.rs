@@ -56,7 +56,7 @@ async fn branch_is_its_own_run() {
         attempt.stored();
     }
     let outcome = one.outcome(&branch).await.unwrap().unwrap();
-    assert_eq!(outcome["branched_from"]["run"], id.as_str());
+    assert_eq!(outcome["branched_from"]["run_id"], id.as_str());
     let all = events(&other, &branch, 0).await;
     assert!(all.last().unwrap().contains("branched_from"), "{all:?}");
     let named = |name: &str| all.iter().filter(|event| event.contains(name)).count();

@@ -12,7 +12,7 @@ const LONGEST_TASK: usize = 500;
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(super) struct RunView {
     /// Id of the run, which its events, its journal and `endstop explain` have too.
-    id: String,
+    run_id: String,
     /// Name of its agent.
     agent: String,
     /// `queued`, `running`, `parked` (it waits for a decision, without a place) or `ended`.
@@ -55,14 +55,14 @@ pub(super) struct RunView {
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(super) struct OriginView {
     /// Id of the other run.
-    run: String,
+    run_id: String,
     /// The last turn of it that the run began with.
     turn: u32,
 }
 
 impl From<Origin> for OriginView {
     fn from(Origin { run, turn, .. }: Origin) -> OriginView {
-        OriginView { run, turn }
+        OriginView { run_id: run, turn }
     }
 }
 
@@ -93,7 +93,7 @@ impl RunView {
             stopping: run.stopping,
             turns: run.turns,
             cost_usd: run.cost_usd,
-            id: run.id,
+            run_id: run.id,
             agent: run.request.agent,
             state: run.state.as_str(),
             task: run.request.task,

@@ -74,12 +74,12 @@ function row(run) {
   const item = element("li");
   const button = element("button");
   button.type = "button";
-  button.dataset.run = run.id;
+  button.dataset.run = run.run_id;
   const head = element("span", null, "row-head");
   head.append(mark(run), element("span", (run.turns ?? 0) + " turns, " + money(run.cost_usd), "soft"));
   const waits = run.approvals ? " (waits for approval)" : run.queue_position ? " (place " + run.queue_position + ")" : "";
   button.append(head, element("span", run.agent + waits, "soft"), element("span", run.task, "row-task"));
-  button.setAttribute("aria-current", String(run.id === state.run));
+  button.setAttribute("aria-current", String(run.run_id === state.run));
   item.append(button);
   return item;
 }
@@ -143,12 +143,12 @@ function showGauges(run) {
 
 function showRun(run) {
   state.shown = run;
-  $("detail-title").textContent = run.agent + " " + run.id;
+  $("detail-title").textContent = run.agent + " " + run.run_id;
   const line = $("detail-state");
   line.replaceChildren(mark(run));
   if (run.queue_position) line.append(" place " + run.queue_position + " of the queue");
   const from = run.branched_from;
-  if (from) line.append(" branch of run " + from.run + " after turn " + from.turn);
+  if (from) line.append(" branch of run " + from.run_id + " after turn " + from.turn);
   $("detail-task").textContent = shortened(run.task);
   const ended = run.state === "ended";
   $("cancel").hidden = $("terminate").hidden = ended;
@@ -448,7 +448,7 @@ $("start-run").addEventListener("click", guarded(async () => {
   const run = await ask("POST", "/v1/runs", { agent: $("agent").value, task: $("task").value });
   $("task").value = "";
   await refresh();
-  location.hash = "run=" + run.id;
+  location.hash = "run=" + run.run_id;
 }));
 $("back").addEventListener("click", () => { location.hash = ""; });
 $("cancel").addEventListener("click", () => stop("cancel"));
@@ -469,6 +469,6 @@ setInterval(() => {
   if (!$("main").hidden && !document.hidden && !$("runs").contains(document.activeElement)) refresh().catch(() => {});
 }, 3000);
 setInterval(() => {
-  if (state.run && state.shown?.state === "running" && state.shown.id === state.run) showGauges(state.shown);
+  if (state.run && state.shown?.state === "running" && state.shown.run_id === state.run) showGauges(state.shown);
 }, 1000);
 begin().catch((error) => problem(error.message));

@@ -69,10 +69,10 @@ async fn tokens_are_bound_to_agents() {
     // An agent of another token looks like one that does not exist.
     assert_eq!(unknown.body, refused.body);
     let theirs = lab.post_with("/v1/runs", &bearer(ALL), &other).await.json();
-    let theirs = theirs["id"].as_str().unwrap();
+    let theirs = theirs["run_id"].as_str().unwrap();
     let own = json!({"agent": "echo", "task": "Hi."});
     let own = lab.post_with("/v1/runs", &bearer(ECHO), &own).await.json();
-    let own = own["id"].as_str().unwrap();
+    let own = own["run_id"].as_str().unwrap();
     for (id, expected) in [(theirs, 404), (own, 200)] {
         for path in [format!("/v1/runs/{id}"), format!("/v1/runs/{id}/events")] {
             let answer = lab.ask(&format!("GET {path}"), &bearer(ECHO), "").await;
@@ -111,7 +111,7 @@ async fn metrics_of_bound_token_are_those_of_its_agents() {
     for agent in ["echo", "other"] {
         let body = json!({"agent": agent, "task": "Hi."});
         let run = lab.post_with("/v1/runs", &bearer(ALL), &body).await.json();
-        let line = format!("GET /v1/runs/{}", run["id"].as_str().unwrap());
+        let line = format!("GET /v1/runs/{}", run["run_id"].as_str().unwrap());
         while lab.ask(&line, &bearer(ALL), "").await.json()["state"] != "ended" {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
@@ -163,7 +163,7 @@ async fn keys_belong_to_tokens() {
     let one = lab.post_with("/v1/runs", &with(ALL), &body).await;
     let two = lab.post_with("/v1/runs", &with(ECHO), &body).await;
     assert_eq!((one.status, two.status), (201, 201));
-    assert_ne!(one.json()["id"], two.json()["id"]);
+    assert_ne!(one.json()["run_id"], two.json()["run_id"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

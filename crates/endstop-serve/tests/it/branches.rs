@@ -38,17 +38,17 @@ async fn branch_is_a_run_of_its_own() {
     let body = json!({"turn": 2, "message": "Stop soon.", "limits": {"max_turns": 1}});
     let (status, run) = branch(&lab, &id, "", body).await;
     assert_eq!((status, &run["agent"]), (201, &json!("waiting")), "{run}");
-    assert_eq!(run["branched_from"], json!({"run": id, "turn": 2}));
+    assert_eq!(run["branched_from"], json!({"run_id": id, "turn": 2}));
     assert_eq!(
         (&run["task"], &run["limits"]),
         (&json!("Wait three times."), &json!({"max_turns": 1}))
     );
-    let own = run["id"].as_str().unwrap();
+    let own = run["run_id"].as_str().unwrap();
     let run = lab.ended(own).await;
     assert_eq!((&run["termination"], &run["turns"]), (&json!("error_max_turns"), &json!(1)));
     let outcome = &run["outcome"];
     assert_eq!(
-        (&outcome["branched_from"]["run"], &outcome["branched_from"]["turn"]),
+        (&outcome["branched_from"]["run_id"], &outcome["branched_from"]["turn"]),
         (&json!(id), &json!(2))
     );
     // The task, two turns of the other run, the message, and one turn of its own.
@@ -68,7 +68,7 @@ async fn branch_with_key_starts_once() {
     let key = "idempotency-key: k-1\r\n";
     let (first, run) = branch(&lab, &id, key, json!({"turn": 1})).await;
     let (again, same) = branch(&lab, &id, key, json!({"turn": 1})).await;
-    assert_eq!((first, again, &run["id"]), (201, 200, &same["id"]));
+    assert_eq!((first, again, &run["run_id"]), (201, 200, &same["run_id"]));
     let (status, other) = branch(&lab, &id, key, json!({"turn": 2})).await;
     assert_eq!((status, &other["error"]["code"]), (422, &json!("key_reused")));
     // A key that a branch has used does not start another run.
@@ -124,10 +124,10 @@ async fn queued_branch_survives_restart() {
     lab.event(&holds, "tool_started").await;
     let (_, run) = branch(&lab, &id, "", json!({"turn": 3})).await;
     assert_eq!((&run["state"], &run["queue_position"]), (&json!("queued"), &json!(1)));
-    let own = run["id"].as_str().unwrap();
+    let own = run["run_id"].as_str().unwrap();
     let setup = Setup { dir: lab.stop().await, ..Setup::of(vec![("waiting", waiting())]) };
     let lab = setup.start().await;
     let run = lab.ended(own).await;
     assert_eq!((&run["termination"], &run["branched_from"]["turn"]), (&json!("stop"), &json!(3)));
-    assert_eq!(run["outcome"]["branched_from"]["run"], json!(id));
+    assert_eq!(run["outcome"]["branched_from"]["run_id"], json!(id));
 }

@@ -78,7 +78,7 @@ async fn waiting_run_gives_up_its_place() {
     let run = lab.get(&format!("/v1/runs/{id}")).await.json();
     assert_eq!((&run["state"], &run["approvals"]), (&json!("parked"), &json!(1)), "{run}");
     let list = lab.get("/v1/runs?state=parked").await.json();
-    assert_eq!(list["runs"][0]["id"], id.as_str(), "{list}");
+    assert_eq!(list["runs"][0]["run_id"], id.as_str(), "{list}");
     assert!(lab.get("/metrics").await.body.contains("endstop_serve_runs_parked 1"));
     let said = lab.post(&format!("/v1/runs/{id}/say"), &json!({"text": "Hurry."})).await;
     assert_eq!((said.status, said.code()), (409, "parked".to_owned()));

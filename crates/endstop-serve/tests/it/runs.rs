@@ -10,7 +10,7 @@ async fn run_ends_with_its_outcome() {
     let lab = Lab::of("echo", Scripted::echo()).await;
     let created = lab.post("/v1/runs", &json!({"agent": "echo", "task": "Hello."})).await;
     assert_eq!(created.status, 201, "{created:?}");
-    let id = created.json()["id"].as_str().unwrap().to_owned();
+    let id = created.json()["run_id"].as_str().unwrap().to_owned();
     assert!(created.head.contains(&format!("location: /v1/runs/{id}")), "{created:?}");
     let events = lab.events(&id, 0).await;
     assert_eq!(kinds(&numbered(&events)), ["turn_started", "usage", "turn_finished", "finished"]);
@@ -35,7 +35,7 @@ async fn idempotency_key_starts_one_run() {
     let mut statuses = [one.status, two.status];
     statuses.sort_unstable();
     assert_eq!(statuses, [200, 201], "{one:?} {two:?}");
-    assert_eq!(one.json()["id"], two.json()["id"]);
+    assert_eq!(one.json()["run_id"], two.json()["run_id"]);
     let other = json!({"agent": "echo", "task": "Another task."});
     let reused = lab.post_with("/v1/runs", key, &other).await;
     assert_eq!((reused.status, reused.code().as_str()), (422, "key_reused"));
@@ -57,7 +57,7 @@ async fn request_lowers_limits_only() {
         assert_eq!((refused.status, refused.code().as_str()), (422, "invalid_run"), "{refused:?}");
     }
     let created = lab.post("/v1/runs", &with(json!({"max_turns": 2}))).await.json();
-    let run = lab.ended(created["id"].as_str().unwrap()).await;
+    let run = lab.ended(created["run_id"].as_str().unwrap()).await;
     assert_eq!((&run["termination"], &run["turns"]), (&json!("error_max_turns"), &json!(2)));
     assert_eq!(run["limits"], json!({"max_turns": 2}));
 }
@@ -81,7 +81,7 @@ async fn list_filters_and_pages() {
     ids.reverse();
     let list = async |query: &str| {
         let answer = lab.get(&format!("/v1/runs{query}")).await.json();
-        let id = |run: &serde_json::Value| run["id"].as_str().unwrap().to_owned();
+        let id = |run: &serde_json::Value| run["run_id"].as_str().unwrap().to_owned();
         let page: Vec<String> = answer["runs"].as_array().unwrap().iter().map(id).collect();
         (page, answer["next"].clone())
     };

@@ -221,7 +221,7 @@ impl Lab {
     pub(crate) async fn start(&self, agent: &str, task: &str) -> String {
         let answer = self.post("/v1/runs", &json!({"agent": agent, "task": task})).await;
         assert_eq!(answer.status, 201, "{answer:?}");
-        answer.json()["id"].as_str().unwrap().to_owned()
+        answer.json()["run_id"].as_str().unwrap().to_owned()
     }
 
     /// Reads the events of a run after this number until the stream ends.

@@ -327,7 +327,8 @@ kinds! {
         Usage = "usage" {
             /// Tokens of this response.
             usage: Box<Usage>,
-            /// Cost of the run so far, in nano-dollars; `None` if no price is known.
+            /// Cost of the run so far; `None` if no price is known. `cost_usd` in JSON, a number of dollars.
+            #[serde(rename = "cost_usd", with = "endstop_core::usage::optional_usd", default)]
             cost: Option<NanoUsd>,
         },
         /// A response was accepted and appended to the conversation.

@@ -26,8 +26,8 @@
 //! - An event is built only if an observer or a reader of the handle exists.
 //! - The JSON form has the key `type`, the keys of the [`Origin`], and the fields of the kind.
 //!   It can be read back. It has the secrets that a tool or a model wrote: what leaves the program goes
-//!   through an [`EventWriter`], as the two methods below do. Costs are in nano-dollars, but for those of
-//!   an [`Outcome`](crate::Outcome), whose keys end in `_usd`.
+//!   through an [`EventWriter`], as the two methods below do. Costs are numbers of dollars, in keys that
+//!   end in `_usd`, and `null` if they are unknown.
 //! - [`RunHandle::sse`](crate::RunHandle::sse) and
 //!   [`RunHandle::json_lines`](crate::RunHandle::json_lines) are streams of bytes for a web server.
 

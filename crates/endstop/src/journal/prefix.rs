@@ -233,7 +233,7 @@ impl RecordedRun {
             task: spec.task.clone(),
             task_message: spec.task_message.or_else(|| last.map(|last| last.id)),
             point: BranchPoint {
-                run: self.header.id.clone(),
+                run_id: self.header.id.clone(),
                 turn,
                 cost: before.cost + own.cost,
                 cost_unknown: before.cost_unknown || own.cost_unknown,

@@ -10,6 +10,7 @@ use crate::control::Control;
 use crate::failure::{Failure, Result};
 use crate::open_files;
 use crate::output;
+use crate::render::amounts::count;
 use crate::run::agent::runtime;
 use crate::run::retention::Retention;
 use crate::run::signals::{Signals, StopSignal};
@@ -430,11 +431,11 @@ impl Watch {
             return;
         }
         output::note(&format!(
-            "endstop guard: run {} of profile {profile} ended: {} ({} turns, ${:.4}): {}",
+            "endstop guard: run {} of profile {profile} ended: {} ({}, {}): {}",
             outcome.run_id.as_deref().unwrap_or("?"),
             outcome.termination,
-            outcome.turns,
-            outcome.cost.to_usd(),
+            count(outcome.turns.into(), "turn"),
+            outcome.known_cost().map_or_else(|| "–".to_owned(), |cost| cost.to_string()),
             visible(&outcome.decided_by.evidence),
         ));
     }

@@ -47,7 +47,7 @@ pub(super) fn decided(path: &Path) -> Option<String> {
 /// Describes where a run branched off, and the sums with the turns before.
 pub(super) fn branch(path: &Path) -> Option<String> {
     let from = path.branched_from()?;
-    let mut text = format!("branch of {} after turn {}", from.run, from.turn);
+    let mut text = format!("branch of {} after turn {}", from.run_id, from.turn);
     if let Some(ending) = &path.timeline.ending {
         let unknown = from.cost_unknown || ending.cost_unknown;
         text = format!(

@@ -2,6 +2,7 @@
 
 use super::path::Path;
 use super::{Comparison, Pair};
+use endstop::NanoUsd;
 use serde_json::{Value, json};
 
 /// Returns the comparison as one object.
@@ -18,7 +19,7 @@ pub(crate) fn json(compared: &Comparison) -> Value {
 fn of_run(nth: usize, run: &Path) -> Value {
     let mut value = json!({
         "name": Comparison::letter(nth),
-        "run": run.name,
+        "run_id": run.name,
         "state": run.timeline.state,
         "task": run.timeline.run.as_ref().map(|about| &about.task),
         "turns": run.last() - run.before,
@@ -36,7 +37,7 @@ fn of_run(nth: usize, run: &Path) -> Value {
             "model_calls": ending.model_calls,
             "tool_calls": ending.tool_calls,
             "tokens": ending.usage.total_tokens(),
-            "cost_usd": ending.cost.to_usd(),
+            "cost_usd": ending.known_cost().map(NanoUsd::to_usd),
             "cost_unknown": ending.cost_unknown,
             "duration_ms": ending.duration.as_micros() as f64 / 1e3,
             "model": ending.model,

@@ -54,7 +54,7 @@ impl Path {
         let mut problems = timeline.problems.clone();
         let (mut from, mut unknown) = (branched_from(&timeline), 0);
         while let Some(point) = from {
-            let earlier = match load(&point.run) {
+            let earlier = match load(&point.run_id) {
                 // Hostile journals may have branches that lead back to themselves.
                 Ok(earlier) if parts.len() <= DEEPEST => earlier,
                 Ok(_) => {

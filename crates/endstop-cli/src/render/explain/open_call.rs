@@ -1,6 +1,6 @@
 //! The model call that was open when the records of a run end: its process died, or still waits.
 
-use endstop::core::{Effect, EventKind, Replay, closed};
+use endstop::core::{Effect, EventKind, NanoUsd, Replay, closed};
 use endstop::journal::RecordedRun;
 use serde_json::{Value, json};
 
@@ -30,7 +30,7 @@ pub(super) fn open_call(run: &RecordedRun, replay: &Replay) -> Option<Value> {
         "turn": turn,
         "text": text,
         "hidden_chars": hidden,
-        "cost": live.spent(),
-        "reserved": live.reserved(),
+        "cost_usd": live.known_cost().map(NanoUsd::to_usd),
+        "reserved_usd": live.reserved().to_usd(),
     }))
 }

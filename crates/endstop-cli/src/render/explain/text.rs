@@ -67,9 +67,9 @@ pub(crate) fn tell(timeline: &Timeline) {
 
 /// Formats the cost after a turn.
 fn so_far(event: &Value) -> String {
-    match event["cost"].as_f64() {
+    match event["cost_usd"].as_f64() {
         None => "no price".to_owned(),
-        Some(nano) => format!("${:.4} so far", nano / 1e9),
+        Some(usd) => format!("${usd:.4} so far"),
     }
 }
 
@@ -158,19 +158,22 @@ fn closed(event: &Value) -> String {
     format!("the client's loop {how}{detail}{decided}")
 }
 
+fn dollars(usd: &Value) -> String {
+    usd.as_f64().map_or_else(|| "–".to_owned(), |usd| format!("${usd:.4}"))
+}
+
 /// Formats the spending of the other conversations of a guest's run.
 fn spent_elsewhere(event: &Value) -> String {
     format!(
-        "other conversations: {}, {} tokens, ${:.4}",
+        "other conversations: {}, {} tokens, {}",
         count(event["turns"].as_u64().unwrap_or(0), "turn"),
         event["tokens"],
-        event["cost"].as_f64().unwrap_or(0.0) / 1e9,
+        dollars(&event["cost_usd"]),
     )
 }
 
 /// Formats a model call whose end is not recorded.
 fn open_call(event: &Value) -> String {
-    let usd = |field: &str| event[field].as_f64().unwrap_or(0.0) / 1e9;
     let streamed = text(&event["text"]);
     let mut line = format!(
         "  open: the call has no recorded end; {} of text and {} characters of reasoning and arguments \
@@ -178,9 +181,9 @@ fn open_call(event: &Value) -> String {
         count(streamed.len() as u64, "byte"),
         event["hidden_chars"],
     );
-    if usd("reserved") > 0.0 {
-        let _ =
-            write!(line, ", ${:.4} reserved in addition to ${:.4}", usd("reserved"), usd("cost"));
+    if event["reserved_usd"].as_f64().is_some_and(|usd| usd > 0.0) {
+        let [reserved, cost] = ["reserved_usd", "cost_usd"].map(|field| dollars(&event[field]));
+        let _ = write!(line, ", {reserved} reserved in addition to {cost}");
     }
     if streamed.is_empty() { line } else { format!("{line}: {:?}", shorten(&streamed, 100)) }
 }

@@ -7,7 +7,7 @@ use super::turns::{Turn, turns_of};
 use crate::failure::{Failure, Result};
 use crate::render::advice::{AFTER_DIVERGENCE, Again, Facts, in_journal, of_demo};
 use crate::render::card::Beside;
-use endstop::core::{Limit, RunEvent};
+use endstop::core::{Limit, NanoUsd, RunEvent};
 use endstop::journal::{BranchSummary, RecordedRun, brief};
 use endstop::{
     BranchPoint, Limits, Outcome,
@@ -54,6 +54,7 @@ pub(crate) struct Timeline {
 /// The header of a stored run.
 #[derive(Debug, Serialize)]
 pub(crate) struct About {
+    #[serde(rename = "run_id")]
     pub(crate) id: String,
     pub(crate) continues: Option<String>,
     /// The place in another run at which this one branched off.
@@ -96,7 +97,7 @@ impl Timeline {
                 id: header.id.clone(),
                 continues: header.continues.clone().filter(|earlier| {
                     // The journal stores the run that a branch came from in the same place.
-                    header.spec.branched_from.as_ref().is_none_or(|from| from.run != *earlier)
+                    header.spec.branched_from.as_ref().is_none_or(|from| from.run_id != *earlier)
                 }),
                 branched_from: header.spec.branched_from.as_deref().cloned(),
                 branches: Vec::new(),
@@ -374,7 +375,7 @@ fn of_guest(event: &EventKind, at_ms: f64) -> Option<Value> {
             "type": "spent_elsewhere",
             "at_ms": at_ms,
             "turns": spent.turns,
-            "cost": spent.cost,
+            "cost_usd": spent.known_cost().map(NanoUsd::to_usd),
             "tokens": spent.usage.total_tokens(),
         })),
         _ => None,

@@ -53,7 +53,7 @@ impl<'a> Turn<'a> {
                 let usage = &event["usage"];
                 let tokens = |key: &str| usage[key].as_u64().unwrap_or(0);
                 self.tokens = (tokens("input_tokens"), tokens("output_tokens"));
-                self.cost = event["cost"].as_f64().map(|nano| nano / 1e9);
+                self.cost = event["cost_usd"].as_f64();
                 let said = &event["signal"]["provider_specific"]["original_value"];
                 self.finish = said.as_str().map_or_else(|| said.to_string(), str::to_owned);
             }

@@ -18,7 +18,7 @@ use crate::message::{Message, MessageId, Role};
 use crate::price::cache_use::CacheUse;
 use crate::signal::TerminationSignal;
 use crate::termination::{Category, Termination};
-use crate::usage::{Billing, NanoUsd, Unreported, Usage, optional_usd, usd};
+use crate::usage::{Billing, KnownUsd, NanoUsd, Unreported, Usage, optional_usd, usd};
 use crate::visible::visible_text;
 use decided_by::DecidedBy;
 use json::{NameFields, milliseconds, optional_milliseconds, with_category};
@@ -116,7 +116,12 @@ pub struct RepeatedCall {
 // Two structs, because errors must name the field: the derived methods of the private one read the
 // JSON, and the public one adds the names.
 macro_rules! outcome {
-    ($($(#[doc = $doc:literal])* $(#[serde($($form:tt)*)])? pub $field:ident: $type:ty,)*) => {
+    (@form $type:ty) => { $type };
+    (@form $type:ty as $json:ty) => { $json };
+    ($(
+        $(#[doc = $doc:literal])* $(#[serde($($form:tt)*)])?
+        pub $field:ident: $type:ty $(as $json:ty)?,
+    )*) => {
         /// The result of a run.
         ///
         /// The JSON form is that of the last line of `endstop run --json`. A value that was read
@@ -133,7 +138,14 @@ macro_rules! outcome {
         #[derive(Serialize, Deserialize)]
         #[serde(remote = "Outcome", tag = "type", rename = "outcome")]
         struct Form {
-            $($(#[serde($($form)*)])? $field: $type,)*
+            $($(#[serde($($form)*)])? $field: outcome!(@form $type $(as $json)?),)*
+        }
+
+        impl From<Form> for Outcome {
+            fn from(form: Form) -> Outcome {
+                let cost_unknown = form.cost.0.is_none() || form.cost_unknown;
+                Outcome { cost_unknown, ..Outcome { $($field: form.$field.into(),)* } }
+            }
         }
     };
 }
@@ -176,10 +188,10 @@ outcome! {
     /// The use of prompt caches by the run's own calls; `None` if no cache was used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheUse>,
-    /// Known cost of all attempts: as the provider reported it or, for an attempt that was aborted
+    /// Known cost of all attempts, in JSON `null` if it is not [known](Outcome::known_cost) at all: as the provider reported it or, for an attempt that was aborted
     /// before the provider counted, an estimate from the visible output.
-    #[serde(rename = "cost_usd", with = "usd", default)]
-    pub cost: NanoUsd,
+    #[serde(rename = "cost_usd", getter = "Outcome::json_cost", default)]
+    pub cost: NanoUsd as KnownUsd,
     /// Upper bound on the cost of all attempts: `cost` plus the unused reservation of each attempt
     /// that the provider did not count. `None`: no bound is known.
     #[serde(rename = "cost_upper_usd", with = "optional_usd", default)]
@@ -310,6 +322,10 @@ impl Outcome {
     /// `None` if no part of the cost is known: it is not 0 then.
     pub fn known_cost(&self) -> Option<NanoUsd> {
         (!self.cost_unknown || self.cost > NanoUsd::ZERO).then_some(self.cost)
+    }
+
+    fn json_cost(&self) -> KnownUsd {
+        KnownUsd(self.known_cost())
     }
 
     /// Adds the spending of a tool that ended after its run, for example of a nested agent.

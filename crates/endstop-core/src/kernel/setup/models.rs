@@ -162,6 +162,11 @@ impl Spending {
         self.unreported.unwrap_or(Unreported::of_unknown(self.cost_unknown))
     }
 
+    /// The known cost; `None` if no part of the cost is known.
+    pub fn known_cost(&self) -> Option<NanoUsd> {
+        (!self.cost_unknown || self.cost > NanoUsd::ZERO).then_some(self.cost)
+    }
+
     /// Adds `more`.
     pub fn add(&mut self, more: &Spending) {
         let mut total = self.unreported();

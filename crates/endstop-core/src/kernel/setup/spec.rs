@@ -3,7 +3,7 @@
 //!
 //! ```
 //! use endstop_core::{BranchPoint, RunSpec};
-//! let point = BranchPoint { run: "k3v9".into(), turn: 4, ..BranchPoint::default() };
+//! let point = BranchPoint { run_id: "k3v9".into(), turn: 4, ..BranchPoint::default() };
 //! let spec = RunSpec { branched_from: Some(point.into()), ..RunSpec::default() };
 //! # let _ = spec;
 //! ```
@@ -411,7 +411,7 @@ impl fmt::Debug for RunSpec {
 #[serde(default)]
 pub struct BranchPoint {
     /// Id of the other run.
-    pub run: String,
+    pub run_id: String,
     /// Number of turns of that run that the branch begins with.
     pub turn: u32,
     /// Known cost of the conversation that the branch begins with: what the other run had spent by

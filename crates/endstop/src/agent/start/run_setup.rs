@@ -163,7 +163,7 @@ impl Opened {
     pub(in crate::agent) fn header(&self, config: &Config, spec: &RunSpec) -> RunHeader {
         RunHeader {
             id: spec.run_id.clone().unwrap_or_default(),
-            continues: spec.branched_from.as_ref().map(|point| point.run.clone()),
+            continues: spec.branched_from.as_ref().map(|point| point.run_id.clone()),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started_ms: crate::clock::wall_ms(),
             spec: spec.clone_with(None),

@@ -185,7 +185,7 @@ fn forked(
     }
     let Prefix { mut messages, epoch, task, task_message, mut point, answered } = prefix;
     if answered && message.is_none() {
-        return Err(StartError::Answered { run: point.run, turn: point.turn });
+        return Err(StartError::Answered { run: point.run_id, turn: point.turn });
     }
     if let Some(message) = message {
         let last = messages.iter().map(|message| message.id.0).max().unwrap_or(0);

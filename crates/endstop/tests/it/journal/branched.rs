@@ -97,7 +97,7 @@ async fn branch_after_each_turn(api: &str) {
 
         // Both runs are linked, and the branch replays to its outcome.
         let point = outcome.branched_from.clone().unwrap();
-        assert_eq!((&point.run, point.turn, point.left_out), (&id, turn, 0));
+        assert_eq!((&point.run_id, point.turn, point.left_out), (&id, turn, 0));
         assert_eq!((outcome.turns, outcome.tool_calls), (1, 0), "{api} {turn}");
         let own = outcome.run_id.clone().unwrap();
         let stored = journal.load(&own).unwrap();
@@ -174,7 +174,7 @@ async fn branch_pays_only_for_itself() {
     let own = outcome.run_id.unwrap();
     let outcome = next(&journal).build().unwrap().branch(Branch::new(&own, 1)).unwrap().await;
     let point = outcome.branched_from.unwrap();
-    assert_eq!((&point.run, point.turn, point.tokens), (&own, 1, 330));
+    assert_eq!((&point.run_id, point.turn, point.tokens), (&own, 1, 330));
     assert_eq!(point.cost.0 / 1000, turn.0 * 3 / 1000);
     let texts: Vec<_> = outcome
         .messages
@@ -580,7 +580,7 @@ async fn resumed_branch_keeps_its_origin() {
     let more = next(&journal).limits(limits(3)).build().unwrap();
     let resumed = more.resume(own.as_str()).unwrap().await;
     assert_eq!((resumed.termination, resumed.turns), (Termination::Stop, 2));
-    assert_eq!(resumed.branched_from.map(|from| (from.run, from.turn)), Some((id.clone(), 1)));
+    assert_eq!(resumed.branched_from.map(|from| (from.run_id, from.turn)), Some((id.clone(), 1)));
     let runs = journal.runs(3).unwrap();
     let links: Vec<_> =
         runs.iter().map(|run| (run.continues.as_deref(), run.branched_at)).collect();

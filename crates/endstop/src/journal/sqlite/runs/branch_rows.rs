@@ -17,6 +17,7 @@ const MOST: u32 = 1000;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BranchSummary {
     /// Id of the branch.
+    #[serde(rename = "run_id")]
     pub id: String,
     /// Number of turns of the other run that it began with.
     pub turn: u32,
@@ -74,5 +75,5 @@ pub(in crate::journal::sqlite) fn branched_at(
     let header = text.and_then(|text| bounded_json::from_str::<Header>(&text).ok());
     // A run that continues a branch has the header of the branch.
     let point = header.and_then(|header| header.spec.branched_from);
-    Ok(point.filter(|point| point.run == from).map(|point| point.turn))
+    Ok(point.filter(|point| point.run_id == from).map(|point| point.turn))
 }

@@ -368,7 +368,7 @@ async fn play(seed: u64, file: &Path, counts: &mut Counts) {
         match story.whole(Start::Branch(how)).await {
             Ok(branch) => {
                 check(&mut story, &branch);
-                let from = branch.outcome.branched_from.as_ref().map(|from| from.run.as_str());
+                let from = branch.outcome.branched_from.as_ref().map(|from| from.run_id.as_str());
                 assert_eq!(from, Some(whole.id.as_str()));
                 story.note("branch");
             }

@@ -1,7 +1,7 @@
 //! Reader for Endstop: the lines of `--events` and `--json` of its commands.
 //!
 //! ```text
-//! {"type":"turn_ended","turn":1,"text":"…","signal":{…},"usage":{…},"cost":345000,"tool_calls":1}
+//! {"type":"turn_ended","turn":1,"text":"…","signal":{…},"usage":{…},"cost_usd":0.000345,"tool_calls":1}
 //! {"type":"tool_started","call_id":"call_1","name":"shell","arguments":"{\"command\":\"ls\"}"}
 //! {"type":"tool_ended","call_id":"call_1","name":"shell","status":"ok","duration_ms":24,"content":"…"}
 //! {"type":"outcome","termination":"submitted","verified":true, …, "messages":[…]}
@@ -10,7 +10,7 @@
 //! Quirks:
 //!
 //! - Success: the `termination` of the outcome is a success, and `verified` is not `false`.
-//! - The cost of a turn is that of the run so far, in nano-dollars, and `null` without a price.
+//! - The cost of a turn is that of the run so far in dollars, and `null` without a price.
 //! - The task is only in the `messages` of the outcome. A run without an outcome, because its process was
 //!   killed, has no task.
 //! - A call that the kernel answers itself, such as `finish`, has no `tool_started`, so its arguments are not read.
@@ -118,7 +118,7 @@ impl Session {
             reasoning_tokens: count("reasoning_tokens"),
             extra: Fields::default(),
         };
-        let total = map.get("cost").and_then(Value::as_f64).map(|nano| nano / 1e9);
+        let total = map.get("cost_usd").and_then(Value::as_f64);
         let cost = total.map(|total| (total - self.spent).max(0.0));
         self.spent = total.unwrap_or(self.spent);
         let mut signal = fields::object(&mut map, "signal").unwrap_or_default();
