@@ -67,6 +67,10 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
             }
             for circle in &calls {
                 println!("  calls, {} files: {}", circle.len(), circle.join(" · "));
+                let inside = |file: &String| circle.contains(file);
+                for (from, to) in graph.calls.iter().filter(|(a, b)| inside(a) && inside(b)) {
+                    println!("    {from} calls a method in {to}");
+                }
             }
         }
         let calls = calls.concat().len();

@@ -23,7 +23,7 @@ pub(crate) struct Module {
     pub(crate) paths: Vec<Vec<String>>,
     /// The methods of its `impl` blocks: the type and the method.
     pub(crate) methods: BTreeSet<(String, String)>,
-    /// Names in `.name(` and at the end of a path.
+    /// Names in `.name(` and in paths.
     pub(crate) called: BTreeSet<String>,
 }
 
@@ -36,7 +36,9 @@ pub(crate) fn parse(file: String, text: &str) -> Module {
     // The type of the inherent `impl` block that is being read.
     let mut kind: Option<String> = None;
     while at < tokens.len() {
-        let called = tokens[at] == "." || tokens[at] == "::";
+        // A field is not a call, unlike `.name(` and `.name::<T>(`.
+        let is_field = || !tokens.get(at + 2).is_some_and(|next| next == "(" || next == "::");
+        let called = tokens[at] == "::" || (tokens[at] == "." && !is_field());
         if called && tokens.get(at + 1).is_some_and(|name| is_word(name)) {
             module.called.insert(tokens[at + 1].clone());
         }
