@@ -3,9 +3,10 @@
 use crate::model::{Model, finish, price, silent_after_event};
 use crate::run::{APIS, Counter, HANG, LONG, On, eventually, results};
 use crate::table::{Row, row};
+use endstop::agent::AgentTool;
 use endstop::event::{AgentEvent, AgentEventKind};
 use endstop::testkit::{Reply, Turn};
-use endstop::tool::{AgentTool, Shell, ToolOutput, tool_fn};
+use endstop::tool::{Shell, ToolOutput, tool_fn};
 use endstop::{Category, Limits, NanoUsd, Outcome, Termination as T, ToolStatus};
 use endstop_restate::Stop;
 use serde_json::{Value, json};

@@ -3,12 +3,13 @@
 use crate::model::{Model, over, price};
 use crate::run::{APIS, Counter, On, eventually, results};
 use crate::table::{Row, row};
+use endstop::agent::AgentTool;
 use endstop::budget::SharedBudget;
 use endstop::compaction::{Compaction, CompactionConfig, CompactionRequest};
 use endstop::event::AgentEventKind;
 use endstop::hook::{CompactionFuture, Compactor};
 use endstop::testkit::{Reply, Request, Turn};
-use endstop::tool::{AgentTool, ToolOutput, tool_fn};
+use endstop::tool::{ToolOutput, tool_fn};
 use endstop::{Limits, NanoUsd, Termination as T};
 use endstop_restate::Stop;
 use serde_json::{Value, json};

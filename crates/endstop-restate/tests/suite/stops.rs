@@ -3,11 +3,12 @@
 use crate::model::{Model, over, price, silent_after_event};
 use crate::run::{APIS, Boxed, Counter, LONG, On, eventually, results};
 use crate::table::{Row, row};
+use endstop::agent::AgentTool;
 use endstop::event::AgentEventKind;
 use endstop::hook::{ConsultPoint, Hook, HookFuture, Hooks};
 use endstop::policy::FinalPattern;
 use endstop::testkit::{Reply, Turn};
-use endstop::tool::{AgentTool, Shell, ToolContext, ToolOutput, tool_fn};
+use endstop::tool::{Shell, ToolContext, ToolOutput, tool_fn};
 use endstop::{AgentBuilder, Limits, NanoUsd, Termination as T, ToolStatus};
 use endstop_restate::Stop;
 use serde_json::{Value, json};

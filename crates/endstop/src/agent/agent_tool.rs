@@ -3,7 +3,7 @@
 //! ```
 //! use endstop::Agent;
 //! use endstop::testkit::{ScriptedModel, Turn};
-//! use endstop::tool::AgentTool;
+//! use endstop::agent::AgentTool;
 //! # #[tokio::main(flavor = "current_thread")] async fn main() {
 //! let researcher = Agent::builder(ScriptedModel::new([Turn::text("It is 42.")])).build().unwrap();
 //! let research = AgentTool::new("research", "Finds out what is asked.", researcher);

@@ -38,7 +38,6 @@ mod shared;
 mod shell;
 mod write_file;
 
-pub use crate::agent::AgentTool;
 pub(crate) use arguments::text_argument;
 pub use built_in::{BUILT_IN, built_in};
 pub use context::ToolContext;

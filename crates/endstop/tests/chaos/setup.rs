@@ -13,10 +13,11 @@ use crate::stored::NOON_MS;
 use crate::tally::Tally;
 use crate::tools::{Act, AtWork, Build, Deaf};
 use crate::verdicts::Picky;
+use endstop::agent::AgentTool;
 use endstop::event::AgentEventKind;
 use endstop::journal::{DayBudget, SqliteJournal};
 use endstop::provider::http::HttpProvider;
-use endstop::tool::{AgentTool, Shell};
+use endstop::tool::Shell;
 use endstop::{
     Agent, AgentBuilder, Limits, NanoUsd, Permission, Price, Session, budget::SharedBudget,
 };

@@ -1,10 +1,11 @@
 //! Events: their order, their ids and paths, streams over them, and their written forms.
 
 use crate::support::{agent, eventually, over};
+use endstop::agent::AgentTool;
 use endstop::event::{AgentEvent, AgentEventKind, CallId, EventWriter, Origin};
 use endstop::journal::SqliteJournal;
 use endstop::testkit::{ScriptedModel, Server, Turn};
-use endstop::tool::{AgentTool, ToolContext, ToolOutput, tool_fn};
+use endstop::tool::{ToolContext, ToolOutput, tool_fn};
 use endstop::wire::redact::KnownKeys;
 use endstop::{Agent, Limits, Outcome, Resume, RunHandle, Termination};
 use serde_json::{Map, Value, json};

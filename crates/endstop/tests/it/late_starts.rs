@@ -14,6 +14,7 @@ mod probe;
 
 use self::probe::*;
 use crate::support::HANG;
+use endstop::agent::AgentTool;
 use endstop::compaction::{CompactionRequest, DropOldTurns};
 use endstop::event::{AgentEvent, AgentEventKind};
 use endstop::hook::{Approver, CompactionFuture, Compactor, Hook, HookFuture};
@@ -24,7 +25,7 @@ use endstop::provider::{
     CallEvent, CallSpec, CallStream, ModelSession, Provider, Response, SessionSpec,
 };
 use endstop::testkit::{ScriptedModel, Turn};
-use endstop::tool::{AgentTool, Tool, ToolContext, ToolOutput, tool_fn};
+use endstop::tool::{Tool, ToolContext, ToolOutput, tool_fn};
 use endstop::{
     Agent, Limits, Message, MessageId, Outcome, Permission, Role, Termination, ToolCall, Watch,
     compaction::{Compaction, ProactiveCompaction},

@@ -2,10 +2,11 @@
 //! runs, and every ending of an inner run is reported to the outer one, which ends once.
 
 use crate::support::{HANG, agent, answers, eventually, marker, processes_with};
+use endstop::agent::AgentTool;
 use endstop::budget::SharedBudget;
 use endstop::event::AgentEventKind;
 use endstop::testkit::{ScriptedModel, Turn};
-use endstop::tool::{AgentTool, Shell, tool_fn};
+use endstop::tool::{Shell, tool_fn};
 use endstop::{Agent, AgentBuilder, Limits, NanoUsd, Price, Termination, ToolStatus};
 use serde_json::json;
 use std::sync::{Arc, Mutex};

@@ -1,12 +1,12 @@
 //! Parked runs: the request is journalled, decided by anyone, and the run is resumed.
 
-use endstop::agent::cancel_parked;
+use endstop::agent::{AgentTool, cancel_parked};
 use endstop::event::AgentEventKind;
 use endstop::hook::{ConsultPoint, Hook, HookDecision, HookFuture, Hooks, Park, ParkApprovals};
 use endstop::journal::{DecideError, SqliteJournal};
 use endstop::park::{Answer, AnswerRefused, ParkDecision, ParkRequest, RunStatus};
 use endstop::testkit::{ScriptedModel, Turn};
-use endstop::tool::{AgentTool, ToolOutput, tool_fn};
+use endstop::tool::{ToolOutput, tool_fn};
 use endstop::{
     Agent, AgentBuilder, LimitChanges, Limits, Outcome, Permission, Resume, RunHandle, StartError,
     SteerError, Termination, ToolResult, ToolStatus,

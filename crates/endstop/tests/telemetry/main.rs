@@ -18,10 +18,10 @@
 mod support;
 
 use crate::support::{agent, eventually};
-use endstop::agent::Agent;
+use endstop::agent::{Agent, AgentTool};
 use endstop::journal::SqliteJournal;
 use endstop::testkit::{ScriptedModel, Turn};
-use endstop::tool::{AgentTool, ToolOutput, tool_fn};
+use endstop::tool::{ToolOutput, tool_fn};
 use endstop::{Limits, Termination};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! Parallel research: a lead agent calls sub-agents at the same time, all under one budget.
 
+use endstop::agent::AgentTool;
 use endstop::provider::http::HttpProvider;
-use endstop::tool::AgentTool;
 use endstop::{Agent, Limits};
 
 #[tokio::main]

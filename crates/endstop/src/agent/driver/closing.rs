@@ -5,24 +5,22 @@
 //! driver.finish(outcome).await;
 //! ```
 
-use super::{Driver, in_provider};
+use super::Driver;
+use super::work::LAST_WAIT;
 use crate::agent::handle::ending::lost;
 use crate::agent::user_code;
 use crate::agent::user_code::pending::Pending;
 use crate::budget::Amount;
 use crate::control::Request;
-use crate::event::{AgentEvent, AgentEventKind};
+use crate::event::AgentEventKind;
 use crate::journal::RunJournal;
 use endstop_core::{
-    Effect, Event, EventKind, HookDecision, Message, Outcome, ParkRequest, Role, Step, Termination,
+    Effect, Event, EventKind, HookDecision, Outcome, ParkRequest, Step, Termination,
 };
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Time that stopped work may take to end before the outcome is delivered without it.
-const LAST_WAIT: Duration = Duration::from_millis(500);
 
 impl Driver {
     /// Stops the work in progress and delivers the outcome.
@@ -30,46 +28,22 @@ impl Driver {
         // Close the provider first: an open stream would keep generating, and costing, in the
         // meantime.
         self.close();
-        self.alarm.stop();
-        for (_, context) in &self.tools {
-            context.stop_now();
-        }
-        for task in self.asked.values() {
-            task.abort();
-        }
-        if let Some(tasks) = &mut self.tasks
-            && !tasks.is_empty()
-        {
-            // Tools end their processes when they are stopped. After the grace period the others
-            // are dropped, and with them the resources they hold.
-            let grace = if outcome.termination == Termination::Terminated {
-                Duration::ZERO
-            } else {
-                LAST_WAIT
-            };
-            let ended = async { while tasks.join_next().await.is_some() {} };
-            let _ = tokio::time::timeout(grace, ended).await;
-            tasks.abort_all();
-            let dropped = async {
-                while tasks.join_next().await.is_some() {}
-                // A run inside one of them was terminated with it, but ends asynchronously.
-                for (_, context) in &self.tools {
-                    context.aftermath().await;
-                }
-            };
-            let _ = tokio::time::timeout(LAST_WAIT, dropped).await;
-        }
-        let now = self.now();
+        self.clock.stop();
+        let grace =
+            if outcome.termination == Termination::Terminated { Duration::ZERO } else { LAST_WAIT };
+        self.work.stop(grace).await;
+        let now = self.clock.now();
         // Spending that tools have reported by now is part of the run's cost.
-        for spent in self.tools.iter().filter_map(|(_, context)| context.take_spent()) {
+        for spent in self.work.take_spent() {
             outcome.add_spent(&spent);
             if let Some(recorder) = &mut self.recorder {
                 let event = Event::new(now, EventKind::Spent(spent));
                 recorder.keep(&event, &[], None);
             }
         }
-        // Bounded, because another process may hold the books; the work continues without the run.
-        let _ = tokio::time::timeout(LAST_WAIT, self.settle_all()).await;
+        // Bounded, because another process may hold the ledger; the work continues without the run.
+        let settled = self.reservations.settle_all(self.delivery.owner());
+        let _ = tokio::time::timeout(LAST_WAIT, settled).await;
         let outcome = self.record_ending(outcome).await;
         self.give(outcome, true);
     }
@@ -86,7 +60,7 @@ impl Driver {
         // The writing thread owns the outcome, so a run that may not wait for it needs a copy.
         let spare = stopped.then(|| outcome.clone());
         // The token makes `settled` wait for the write even if the run does not.
-        let under_way = self.owner.under_way();
+        let under_way = self.delivery.owner().under_way();
         let mut pending =
             Pending::spawn((recorder, outcome, None), move |(recorder, outcome, problem)| {
                 recorder.ended(outcome);
@@ -106,7 +80,7 @@ impl Driver {
             }
         };
         if let Some(problem) = problem {
-            self.tell(|| AgentEventKind::Warning { message: problem });
+            self.report(|| AgentEventKind::Warning { message: problem });
         }
         outcome
     }
@@ -114,8 +88,8 @@ impl Driver {
     /// Closes the mailbox of a run that has ended. Messages that came too late are part of the
     /// conversation, as if the kernel had taken them before the end.
     pub(super) fn keep_letters(&mut self, outcome: &mut Outcome) {
-        let at = self.now();
-        for letter in self.control.close_mailbox() {
+        let at = self.clock.now();
+        for letter in self.stops.control.close_mailbox() {
             if let EventKind::Said { text } = &letter {
                 outcome.add_said(text.clone());
                 if let Some(recorder) = &mut self.recorder {
@@ -126,61 +100,36 @@ impl Driver {
     }
 
     /// Closes the model call and the provider session.
-    pub(super) fn close(&mut self) {
-        self.hang_up();
-        let session = self.session.take();
-        let provider = &**self.shared.config.provider_of(self.fallback);
-        // A panic while the session is dropped can no longer change the ending.
-        let _ = in_provider(provider, || drop(session));
-    }
-
-    /// `true` if the model has answered anything since the run's input. If it has not, the session's
-    /// conversation stays as it was before the run. Otherwise an input that the provider refuses
-    /// would be sent again, and refused again, by each later run.
-    ///
-    /// `false` also if no session is left that could read the conversation: then it is not copied.
-    fn answered(&self, outcome: &Outcome) -> bool {
-        if Arc::strong_count(&self.owner) == 1 {
-            return false;
-        }
-        let says =
-            |message: &Message| message.role == Role::Assistant && Some(message.id) > self.input;
-        outcome.turns > 0 || outcome.messages.iter().any(says)
+    fn close(&mut self) {
+        self.queue.extend(self.model.close(&self.shared.config));
     }
 
     /// Delivers the outcome to the session, the observers and all waiters.
-    pub(super) fn give(&mut self, mut outcome: Outcome, whole: bool) {
-        self.finished = true;
-        self.report_ended(&outcome);
+    fn give(&mut self, mut outcome: Outcome, whole: bool) {
+        self.delivery.begin();
+        if let Some(outer) = &mut self.outer {
+            outer.report_ended(&outcome);
+        }
         // Before any observer: a caller that learns of the ending may shut down the span exporter.
         self.trace.ended(&outcome);
-        self.settle_rest();
+        let owner = self.delivery.owner();
+        self.reservations.settle_rest(owner);
         // A successful run is never resumed, so the budget can forget it.
-        if let (Some(budget), Some(id)) = (&self.owner.budget, &outcome.run_id)
+        if let (Some(budget), Some(id)) = (&owner.budget, &outcome.run_id)
             && outcome.is_success()
         {
             budget.forget_run(id);
         }
         if let Some(recorder) = self.recorder.as_mut().filter(|_| whole) {
             recorder.ended(&mut outcome);
-            self.tell_problem();
+            self.report_problem();
         }
         let outcome = Arc::new(outcome);
-        let event = self.is_heard().then(|| {
-            let kind = AgentEventKind::Finished { outcome: Arc::clone(&outcome) };
-            AgentEvent::new(self.event_origin(), kind)
-        });
-        if let Some(event) = &event {
-            // A panic of an observer on the last event can no longer change the ending.
-            let _ = self.tell_observers(event);
-        }
-        // The session is idle before the outcome is visible, so that a caller can start the next run
-        // at once.
-        self.owner
-            .finished(self.number, Some(&*outcome).filter(|_| whole && self.answered(&outcome)));
-        self.ending.write(outcome);
+        let finished = || AgentEventKind::Finished { outcome: Arc::clone(&outcome) };
+        let event = self.reporter.report_last(finished);
+        self.delivery.deliver(outcome, whole);
         if let Some(event) = event {
-            self.teller.send(event);
+            self.reporter.send(event);
         }
     }
 
@@ -191,20 +140,20 @@ impl Driver {
         if let Some(outcome) = self.feed(event).await {
             return Some(outcome);
         }
-        if self.control.pending(self.heard).is_some() {
+        if self.stops.is_pending() {
             // The run was stopped meanwhile, which takes precedence.
-            self.control.reopen_mailbox();
+            self.stops.control.reopen_mailbox();
             return None;
         }
         if !self.is_stored() {
             let why = "the run could not be parked, because its journal cannot store the request";
             let answer = HookDecision::Deny(why.to_owned());
             self.queue.push_back(EventKind::Answered { id, answer });
-            self.control.reopen_mailbox();
+            self.stops.control.reopen_mailbox();
             return None;
         }
         self.close();
-        self.alarm.stop();
+        self.clock.stop();
         if let Some(log) = self.recorder.as_mut().and_then(|recorder| recorder.take_log()) {
             self.release(log).await;
         }
@@ -214,7 +163,7 @@ impl Driver {
 
     /// Releases the run in its journal, on a thread that may block.
     async fn release(&mut self, log: Box<dyn RunJournal>) {
-        let under_way = self.owner.under_way();
+        let under_way = self.delivery.owner().under_way();
         let mut pending = Pending::spawn((log, Ok(())), move |(log, released)| {
             let parked = AssertUnwindSafe(|| log.parked());
             *released = match catch_unwind(parked) {
@@ -229,16 +178,16 @@ impl Driver {
             let message = format!(
                 "the run is parked, but it can be decided only after this process ends: {problem}"
             );
-            self.tell(|| AgentEventKind::Warning { message });
+            self.report(|| AgentEventKind::Warning { message });
         }
     }
 
     /// Tells the handle that the run is parked, and ends the work of this process on it.
     fn give_parked(&mut self, request: Box<ParkRequest>) {
         let Some(run) = self.run.take() else { return };
-        self.finished = true;
-        let at = self.now();
-        self.settle_rest();
+        self.delivery.begin();
+        let at = self.clock.now();
+        self.reservations.settle_rest(self.delivery.owner());
         // For a caller that only waits for an outcome. The journal does not have it.
         let mut part = run.finish(Event::new(at, EventKind::Cancel), &mut Vec::new());
         part.decided_by.evidence = format!(
@@ -246,18 +195,12 @@ impl Driver {
             request.tool.as_deref().map_or("a question".to_owned(), |tool| format!("`{tool}`"))
         );
         let parked = Arc::new(ParkRequest::clone(&request));
-        let event = self
-            .is_heard()
-            .then(|| AgentEvent::new(self.event_origin(), AgentEventKind::Parked { request }));
         // Before the handle is ready, as at an ending: a resumed part reports its events to the
         // same observers.
-        if let Some(event) = &event {
-            let _ = self.tell_observers(event);
-        }
-        self.owner.finished(self.number, None);
-        self.ending.park(parked, *part);
+        let event = self.reporter.report_last(|| AgentEventKind::Parked { request });
+        self.delivery.park(parked, *part);
         if let Some(event) = event {
-            self.teller.send(event);
+            self.reporter.send(event);
         }
     }
 }
@@ -265,10 +208,10 @@ impl Driver {
 impl Drop for Driver {
     /// Ends the run if its task was aborted or the runtime was shut down.
     fn drop(&mut self) {
-        if self.finished {
+        if !self.delivery.is_due() {
             return;
         }
-        let terminated = self.control.pending(None) == Some(Request::Terminate);
+        let terminated = self.stops.control.pending(None) == Some(Request::Terminate);
         let event = if terminated {
             EventKind::Terminate
         } else {
@@ -276,7 +219,7 @@ impl Drop for Driver {
             EventKind::Fault { name: "driver".to_owned(), message }
         };
         self.book_running();
-        let at = self.now();
+        let at = self.clock.now();
         let event = Event::new(at, event);
         let before = self.recorder.as_mut().and_then(|recorder| recorder.before(&event));
         let run = self.run.take();
@@ -291,7 +234,7 @@ impl Drop for Driver {
         let mut outcome = outcome;
         match &mut outcome {
             Some(outcome) => self.keep_letters(outcome),
-            None => drop(self.control.close_mailbox()),
+            None => drop(self.stops.control.close_mailbox()),
         }
         // Charge calls that were cut off, too. Otherwise other runs would spend their share of the
         // budget again.

@@ -1,187 +1,159 @@
 //! Drives one run of the kernel on tokio: performs its effects and feeds the resulting events back.
 //!
-//! The driver makes no decisions. It owns the model call, the tools and the open questions.
-//! Dropping it (because its task is aborted, or the runtime shuts down) stops all of them and still
-//! delivers the run's one outcome.
+//! The driver makes no decisions. Its parts own the model call, the tools and the open questions, and return what
+//! became of them as events. Dropping it (because its task is aborted, or the runtime shuts down) stops all of them
+//! and still delivers the run's one outcome.
 
-mod alarm;
 mod beginning;
+mod clock;
 mod closing;
-mod outer;
+mod delivery;
+mod model;
 mod parks;
-mod perform;
-mod reservation;
+mod reporter;
+mod reservations;
 mod spending;
-mod teller;
-mod telling;
 mod validating;
+mod work;
+
+pub(crate) use beginning::{Beginning, ResumedRun};
 
 use super::handle::approvals::Approvals;
 use super::handle::ending::EndingCell;
 use super::recorder::Recorder;
 use super::session::state::SessionShared;
 use super::shared::Shared;
-use super::start::conversation::Conversation;
-use super::start::run_hooks::RunHooks;
-use super::start::run_setup::Opened;
-use super::user_code;
-use super::user_code::Panicked;
-use crate::budget::SharedBudget;
+use super::start::consult::{Question, whose};
+use super::user_code::off_thread::{ANSWER_TYPE, off_thread};
+use crate::budget::{Amount, SharedBudget};
+use crate::compaction::{CompactionRequest, Means};
 use crate::control::{Control, Request};
+use crate::event::queue::EventSink;
 use crate::event::{AgentEventKind, RunPlace};
-use crate::journal::RunHeader;
-use crate::park::ParkHistory;
-use crate::provider::{
-    CallEvent, CallStream, ModelParams, ModelSession, Provider, Response, SessionSpec,
-};
+use crate::provider::{CallEvent, CallSpec};
 use crate::schema::OutputSchema;
 use crate::telemetry::Trace;
 use crate::tool::ToolContext;
-use alarm::{Alarm, wake_interval};
+use crate::verifier::{Verification, bounded};
+use beginning::{First, Opening, Start};
+use clock::{Clock, wake_interval};
+use delivery::Delivery;
+use endstop_core::guest::Spending;
 use endstop_core::{
-    Effect, EffectId, ErrorClass, Event, EventKind, Limits, MessageId, ModelError, Outcome,
-    ParkRequest, Price, Run, Step, TerminationSignal, TurnDelta,
+    Compaction, ConsultPoint, Effect, EffectId, ErrorClass, Event, EventKind, Limits, MessageId,
+    ModelError, Outcome, ParkRequest, Run, RunEvent, RunPhase, Step, ToolPolicy, ToolReport,
+    ToolStart, ToolStatus, TurnDelta,
 };
-use endstop_wire::redact::KnownKeys;
-use outer::Outer;
-use parks::Parks;
-use reservation::{Due, Reservation};
-use std::collections::{BTreeMap, VecDeque};
+use model::{Model, Polled, failed, in_provider};
+use parks::{Parks, event_of, subject};
+use reporter::{Queue, Reporter};
+use reservations::{Reservations, Reserving};
+use spending::{Outer, nothing, what_is_left};
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use teller::Teller;
-use tokio::task::{AbortHandle, Id, JoinSet, coop};
 use tokio::time::Instant;
+use validating::{Validation, finished, validation};
+use work::{Asked, Ended, Work};
 
-/// The work that a task performs.
-enum Work {
-    Tool {
-        id: EffectId,
-        name: String,
-    },
-    /// A question to a hook, an approver or a compactor.
-    Question {
-        id: EffectId,
-        name: &'static str,
-        what: &'static str,
-    },
+/// The stop requests of a run.
+struct Stops {
+    control: Control,
+    /// The last one that the kernel has got.
+    delivered: Option<Request>,
 }
 
-/// A model call in progress.
-struct Call {
-    id: EffectId,
-    stream: CallStream,
-    /// `true` once the stream was polled; the first poll sends the request.
-    started: bool,
-}
+impl Stops {
+    /// Returns a request that the kernel has not got.
+    fn poll(&mut self, waker: &Waker) -> Option<EventKind> {
+        let request = self.control.poll(self.delivered, waker)?;
+        self.delivered = Some(request);
+        Some(requested(request))
+    }
 
-/// The state in which a run begins.
-pub(crate) enum Beginning {
-    /// A new run, with its id if the caller chose one.
-    New(Conversation, Box<ModelParams>, Option<Arc<OutputSchema>>, Option<String>),
-    /// A run resumed from its journal.
-    Again(Box<Again>),
-}
+    /// Same as [`poll`](Self::poll), without a later wake.
+    fn take(&mut self) -> Option<EventKind> {
+        let request = self.control.pending(self.delivered)?;
+        self.delivered = Some(request);
+        Some(requested(request))
+    }
 
-impl Beginning {
-    /// Returns the values of the run's headers, which are secrets.
-    pub(super) fn keys(&self) -> KnownKeys {
-        match self {
-            Beginning::New(_, params, _, _) => {
-                KnownKeys::new(params.headers.iter().map(|(_, value)| value.expose()))
-            }
-            Beginning::Again(again) => again.opened.known_keys(),
-        }
+    fn is_pending(&self) -> bool {
+        self.control.pending(self.delivered).is_some()
     }
 }
 
-/// A resumed run.
-pub(crate) struct Again {
-    pub(super) opened: Opened,
-    pub(super) step: Step,
-    pub(super) perform: Vec<Effect>,
-    /// Time on the run's clock when it was interrupted.
-    pub(super) at: Duration,
-    pub(super) recorder: Box<Recorder>,
-    /// The id of the journalled run that is resumed.
-    pub(super) resumes: String,
-    /// The id of the run from now on.
-    pub(super) id: String,
-    /// The newest message of the run's original input.
-    pub(super) input: Option<MessageId>,
-    /// The requests and decisions of the run so far.
-    pub(super) parks: ParkHistory,
-}
-
-/// The first thing a driver does.
-enum First {
-    /// Start the run's record in the journal.
-    Keep(Box<RunHeader>),
-    /// Perform the effects that were pending at the interruption; if there is an outcome, the run
-    /// has ended with it.
-    Perform(Vec<Effect>, Option<Box<Outcome>>),
-}
-
 pub(crate) struct Driver {
-    owner: Arc<SessionShared>,
     shared: Arc<Shared>,
-    number: u64,
-    control: Control,
-    heard: Option<Request>,
-    ending: EndingCell,
-    teller: Teller,
-    approvals: Approvals,
     run: Option<Run>,
-    session: Option<Box<dyn ModelSession>>,
-    /// The settings of that session, if the run may open another one.
-    session_spec: Option<Box<SessionSpec>>,
-    /// The model of that session: 0 is the agent's own, and n its n-th fallback.
-    fallback: u32,
-    /// The parameters of calls in addition to the conversation, if any is set.
-    service: Option<Box<ModelParams>>,
+    start: Start,
+    stops: Stops,
+    model: Model,
+    work: Work,
+    reservations: Reservations,
+    reporter: Reporter,
+    clock: Clock,
+    delivery: Delivery,
+    approvals: Approvals,
+    trace: Trace,
+    queue: Queue,
     /// The schema of the run's answer.
     schema: Option<Arc<OutputSchema>>,
-    /// The price of the run's own calls, until the kernel has it. Boxed, because it is large.
-    price: Option<Box<Price>>,
-    began: Instant,
-    /// Time on the run's clock before this process resumed it.
-    earlier: Duration,
-    /// The newest message that existed before the model answered.
-    input: Option<MessageId>,
     /// Boxed so that a run without a journal uses less memory.
     recorder: Option<Box<Recorder>>,
-    beginning: Option<First>,
-    trace: Trace,
-    call: Option<Call>,
-    /// `None` before the first of them, so that a run without tools uses less memory.
-    tasks: Option<JoinSet<EventKind>>,
-    /// The work of each task, to name it if it panics. A list, because few tasks run at once.
-    task_of: Vec<(Id, Work)>,
-    /// The tools and compactions that run. A list, because few run at once.
-    tools: Vec<(EffectId, ToolContext)>,
-    /// The part of the run's ceilings that the tools of this turn may spend together.
-    tool_budget: Option<SharedBudget>,
-    asked: BTreeMap<EffectId, AbortHandle>,
-    reserved: BTreeMap<EffectId, Reservation>,
-    /// Reservations that are not settled yet, if that may block.
-    due: Option<Due>,
     /// The parks of the run, if it has any. Boxed, because few runs have.
     parks: Option<Box<Parks>>,
     /// The tool call of another run on whose behalf this run works.
     outer: Option<Box<Outer>>,
-    /// Boxed, and only there if a hook needs it, so that a waiting run uses less memory.
-    hooks: Option<Box<RunHooks>>,
-    alarm: Alarm,
-    queue: VecDeque<EventKind>,
-    finished: bool,
 }
 
 impl Driver {
+    pub(crate) fn new(
+        owner: Arc<SessionShared>,
+        number: u64,
+        control: Control,
+        ending: EndingCell,
+        sink: EventSink,
+        approvals: Approvals,
+        beginning: Beginning,
+    ) -> Driver {
+        let shared = Arc::clone(&owner.agent);
+        let began = Instant::now();
+        let opening = Opening::of(beginning, &owner);
+        let outer = owner.outer.clone();
+        let reporter = Reporter::new(
+            &opening.named,
+            outer.as_ref(),
+            sink,
+            opening.hooks,
+            Arc::clone(&shared),
+            control.clone(),
+        );
+        Driver {
+            shared,
+            run: opening.run,
+            start: opening.start,
+            stops: Stops { control, delivered: None },
+            model: opening.model,
+            work: Work::default(),
+            reservations: Reservations::default(),
+            reporter,
+            clock: Clock::new(began, opening.earlier),
+            delivery: Delivery::new(owner, number, ending, opening.input),
+            approvals,
+            trace: opening.trace,
+            queue: opening.faults,
+            schema: opening.schema,
+            recorder: opening.recorder,
+            parks: opening.parks,
+            outer: outer.map(|context| Box::new(Outer::new(context))),
+        }
+    }
+
     /// Returns the run that the events name.
     pub(crate) fn place(&self) -> &Arc<RunPlace> {
-        self.teller.place()
+        self.reporter.place()
     }
 
     /// Drives the run until it ends.
@@ -191,7 +163,7 @@ impl Driver {
     )]
     pub(crate) fn drive(mut self) -> impl Future<Output = ()> + Send {
         async move {
-            let prepared = match self.beginning.take() {
+            let prepared = match self.start.first.take() {
                 None => ControlFlow::Continue(true),
                 // Boxed because its state would take up much of a waiting run's task.
                 Some(first) => Box::pin(self.prepare(first)).await,
@@ -207,7 +179,7 @@ impl Driver {
             while outcome.is_none() && self.run.is_some() {
                 let event = std::future::poll_fn(|cx| {
                     let polled = self.poll_next(cx);
-                    self.alarm.set_idle(polled.is_pending());
+                    self.clock.set_idle(polled.is_pending());
                     polled
                 })
                 .await;
@@ -226,11 +198,71 @@ impl Driver {
         }
     }
 
+    /// Begins the journal, or performs the pending effects of a resumed run. Breaks with the outcome of a
+    /// run that had ended, and continues with `true` if the run starts.
+    async fn prepare(&mut self, first: First) -> ControlFlow<Box<Outcome>, bool> {
+        match first {
+            First::Record(header) => {
+                let config = &self.shared.config;
+                let keys = in_provider(&*config.provider, || config.known_keys());
+                match (keys, &config.journal) {
+                    (Ok(keys), Some(journal)) => {
+                        // The values of the run's headers are secrets as well.
+                        let keys = keys.and(&header.keys);
+                        let recorder = Recorder::begin(Arc::clone(journal), header, keys);
+                        self.recorder = Some(Box::new(recorder));
+                        self.recorded().await;
+                        self.report_problem();
+                    }
+                    // Without the credentials the journal cannot be redacted, so nothing is
+                    // written.
+                    (Err(panicked), _) => self.queue.push_back(panicked.into()),
+                    (Ok(_), None) => {}
+                }
+                ControlFlow::Continue(true)
+            }
+            First::Perform(effects, ended) => {
+                self.report_problem();
+                // Pending settlements are already part of the run's earlier spending.
+                for effect in effects {
+                    if !matches!(effect, Effect::Settle { .. }) {
+                        self.perform(effect);
+                    }
+                }
+                if let Some(outcome) = ended {
+                    return ControlFlow::Break(outcome);
+                }
+                let phase = self.run.as_ref().map(Run::phase);
+                ControlFlow::Continue(phase == Some(RunPhase::New))
+            }
+        }
+    }
+
+    /// Returns the first event that the kernel gets. A run that was resumed has none if it does not start.
+    fn first_event(&mut self, starts: bool) -> Option<EventKind> {
+        // A cancel or terminate from before the start takes precedence over it.
+        if let Some(request) = self.stops.control.pending(None) {
+            return Some(requested(request));
+        }
+        // A run whose tools or provider cannot be opened ends before its first call.
+        if let Some(EventKind::Fault { .. }) = self.queue.front() {
+            return self.queue.pop_front();
+        }
+        let config = &self.shared.config;
+        // The seed of the waits between attempts.
+        let seed = || config.seed.or_else(|| config.provider.seed());
+        starts.then(|| EventKind::Start {
+            seed: seed().unwrap_or_else(|| crate::clock::seed(self.delivery.number())),
+            price: self.start.price.take().map(|price| *price),
+            wall_ms: Some(crate::clock::wall_ms()),
+        })
+    }
+
     /// Waits until the records are on disk. A stop of the run ends the wait, because nothing new
     /// starts after a stop.
     async fn recorded(&mut self) {
         let Some(recorder) = &mut self.recorder else { return };
-        let control = &self.control;
+        let control = &self.stops.control;
         std::future::poll_fn(|cx| {
             if recorder.poll_written(cx).is_ready() || control.poll(None, cx.waker()).is_some() {
                 return Poll::Ready(());
@@ -247,28 +279,26 @@ impl Driver {
 
     /// Returns the interval between two wakes of the timer; `None` without a model call.
     fn wake_interval(&self) -> Option<Duration> {
-        self.call.as_ref().and_then(|_| wake_interval(self.limits()))
+        self.model.is_calling().then(|| wake_interval(self.limits()))?
     }
 
-    /// Returns the time on the run's clock.
-    fn now(&self) -> Duration {
-        self.earlier.saturating_add(self.began.elapsed())
+    fn report(&mut self, kind: impl FnOnce() -> AgentEventKind) {
+        self.reporter.report(&mut self.queue, kind);
     }
 
     /// Reports a failure of the journal, once.
-    fn tell_problem(&mut self) {
+    fn report_problem(&mut self) {
         if let Some(problem) = self.recorder.as_mut().and_then(|recorder| recorder.problem()) {
-            self.tell(|| AgentEventKind::Warning { message: problem });
+            self.report(|| AgentEventKind::Warning { message: problem });
         }
     }
 
     /// Polls for the next event: stop requests first, then the work in progress.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<EventKind> {
-        if let Some(request) = self.control.poll(self.heard, cx.waker()) {
-            self.heard = Some(request);
-            return Poll::Ready(requested(request));
+        if let Some(event) = self.stops.poll(cx.waker()) {
+            return Poll::Ready(event);
         }
-        let news = self.control.take_news();
+        let news = self.stops.control.take_news();
         if news.spent {
             self.spent();
         }
@@ -281,145 +311,101 @@ impl Driver {
         // Before the stream of the call: content that has arrived while the process was suspended
         // must not look as if it had come in time, or too late.
         let interval = self.wake_interval();
-        if let Some(event) = self.alarm.poll(interval, cx) {
+        if let Some(event) = self.clock.poll(interval, cx) {
             return Poll::Ready(event);
         }
-        if let Some(tasks) = &mut self.tasks
-            && let Poll::Ready(Some(joined)) = tasks.poll_join_next_with_id(cx)
-        {
-            let event = self.joined(joined);
+        if let Some(joined) = self.work.poll(cx) {
+            let provider = &*self.shared.config.provider;
+            let ended = self.work.ended(provider, &mut self.trace, joined);
+            let event = self.worked(ended);
             // A request that arrived in the meantime precedes the result, because it may have
             // caused it: a tool that fails because it was stopped must not count as failed.
-            if let Some(request) = self.control.pending(self.heard) {
-                self.heard = Some(request);
+            if let Some(request) = self.stops.take() {
                 self.queue.push_front(event);
-                return Poll::Ready(requested(request));
+                return Poll::Ready(request);
             }
             return Poll::Ready(event);
         }
-        if let Some(Call { id, stream, started }) = &mut self.call {
-            let id = *id;
-            // Give up the thread from time to time. A stream that is always ready would otherwise
-            // starve the timers, and on a single-threaded runtime everything else.
-            let turn = std::task::ready!(coop::poll_proceed(cx));
-            let provider = &**self.shared.config.provider_of(self.fallback);
-            let trace = &self.trace;
-            let mut poll =
-                || in_provider(provider, || trace.in_call(|| stream.as_mut().poll_next(cx)));
-            let polled = if std::mem::replace(started, true) {
-                poll()
-            } else if let Some(polled) = self.control.start(Request::Cancel, poll) {
-                polled
-            } else {
-                // The run was stopped before the request was sent.
+        let config = &self.shared.config;
+        match self.model.poll(config, &self.stops.control, &self.trace, cx) {
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(Polled::Item(id, item)) => match self.called(id, item) {
+                // A stop request takes precedence over the failure.
+                fault @ EventKind::Fault { .. } => self.queue.push_back(fault),
+                event => return Poll::Ready(event),
+            },
+            Poll::Ready(Polled::Stopped) => {
                 self.trace.aborted();
                 self.hang_up();
-                return self.poll_next(cx);
-            };
-            match polled {
-                Err(panicked) => {
-                    self.trace.call_panicked();
-                    self.queue.push_back(panicked.into());
-                    self.hang_up();
-                    return self.poll_next(cx);
-                }
-                Ok(Poll::Ready(event)) => {
-                    turn.made_progress();
-                    match self.called(id, event) {
-                        fault @ EventKind::Fault { .. } => self.queue.push_back(fault),
-                        event => return Poll::Ready(event),
-                    }
-                    // A stop request takes precedence over the failure.
-                    return self.poll_next(cx);
-                }
-                Ok(Poll::Pending) => {}
+            }
+            Poll::Ready(Polled::Panicked(panicked)) => {
+                self.trace.call_panicked();
+                self.queue.push_back(panicked.into());
+                self.hang_up();
             }
         }
-        Poll::Pending
+        self.poll_next(cx)
     }
 
-    /// Drops the model call. Its destructor is user code and may panic.
+    /// Drops the model call.
     fn hang_up(&mut self) {
-        let call = self.call.take();
-        let provider = &**self.shared.config.provider_of(self.fallback);
-        let gone = in_provider(provider, || drop(call));
-        self.queue.extend(gone.err().map(EventKind::from));
+        self.queue.extend(self.model.hang_up(&self.shared.config));
     }
 
     /// Converts an item of the provider's stream into an event.
-    fn called(&mut self, call: EffectId, event: Option<CallEvent>) -> EventKind {
-        match event {
+    fn called(&mut self, call: EffectId, item: Option<CallEvent>) -> EventKind {
+        let Driver { reporter, queue, .. } = self;
+        let delta = match item {
             Some(CallEvent::Delta(delta)) => {
-                self.tell_delta(&delta);
-                EventKind::Delta { call, delta }
+                reporter.report_delta(queue, &delta);
+                delta
             }
             Some(CallEvent::Reasoning(text)) => {
                 let delta = TurnDelta::Reasoning(chars(&text));
-                self.tell(|| AgentEventKind::ReasoningDelta { text });
-                EventKind::Delta { call, delta }
+                reporter.report(queue, || AgentEventKind::ReasoningDelta { text });
+                delta
             }
             Some(CallEvent::Refusal(text)) => {
                 let delta = TurnDelta::Reasoning(chars(&text));
-                self.tell(|| AgentEventKind::RefusalDelta { text });
-                EventKind::Delta { call, delta }
+                reporter.report(queue, || AgentEventKind::RefusalDelta { text });
+                delta
             }
             Some(CallEvent::ToolCallStarted { index, id, name }) => {
                 let delta = TurnDelta::ToolArguments(chars(&name));
-                self.tell_call(index, &id, name);
-                EventKind::Delta { call, delta }
+                reporter.report_call(queue, index, &id, name);
+                delta
             }
             Some(CallEvent::ToolArguments { index, json }) => {
                 let delta = TurnDelta::ToolArguments(chars(&json));
-                self.tell_arguments(index, json);
-                EventKind::Delta { call, delta }
+                reporter.report_arguments(queue, index, json);
+                delta
             }
             Some(CallEvent::Ended(response)) => {
                 self.hang_up();
-                match self.signal(&response) {
-                    Ok(signal) => {
-                        self.trace.answered(&response, &signal);
-                        EventKind::TurnEnded { call, turn: Box::new(response.into_turn(signal)) }
-                    }
-                    Err(panicked) => {
-                        self.trace.call_panicked();
-                        panicked.into()
-                    }
-                }
+                return self.model.ended(&self.shared.config, &mut self.trace, call, *response);
             }
             Some(CallEvent::Failed(error, partial)) => {
                 self.hang_up();
-                self.trace.failed(error.class, partial.as_deref());
-                let partial = partial.map(|response| {
-                    // A failed call is certain to have ended with an error, even if the provider
-                    // gave no signal.
-                    let signal = response.signal.clone().unwrap_or_else(|| {
-                        TerminationSignal::new(
-                            endstop_core::SignalReason::ErrorTermination,
-                            endstop_core::Confidence::High,
-                        )
-                    });
-                    Box::new(response.into_turn(signal))
-                });
-                EventKind::TurnFailed { call, error, partial }
+                return failed(&mut self.trace, call, error, partial);
             }
             None => {
                 self.hang_up();
-                self.trace.failed(ErrorClass::IncompleteStream, None);
-                let error = ModelError::new(
-                    ErrorClass::IncompleteStream,
-                    "the provider's stream closed without its end",
-                );
-                EventKind::TurnFailed { call, error, partial: None }
+                let why = "the provider's stream closed without its end";
+                let error = ModelError::new(ErrorClass::IncompleteStream, why);
+                return failed(&mut self.trace, call, error, None);
             }
-        }
+        };
+        EventKind::Delta { call, delta }
     }
 
-    fn signal(&self, response: &Response) -> Result<TerminationSignal, Panicked> {
-        let config = &self.shared.config;
-        let (provider, strict) = (&**config.provider_of(self.fallback), config.strict_detection);
-        user_code::guard(provider, "provider", "the provider's detection", || {
-            crate::provider::detect(provider, response, strict)
-        })
+    /// Books what ended work has spent, and returns its event.
+    fn worked(&mut self, Ended { spent, event }: Ended) -> EventKind {
+        self.book(spent);
+        if let EventKind::Parked { request } = event {
+            self.parks.get_or_insert_default().request = Some(request);
+            return EventKind::Tick;
+        }
+        event
     }
 
     /// Feeds an event to the kernel and performs the effects. Returns the outcome if the run has
@@ -432,7 +418,7 @@ impl Driver {
             // run would repeat them.
             if self.recorder.is_some() {
                 self.recorded().await;
-                self.tell_problem();
+                self.report_problem();
             }
             for mut effect in effects {
                 if let (Effect::StartTools { calls }, Some(parks)) = (&mut effect, &self.parks)
@@ -449,14 +435,12 @@ impl Driver {
 
     /// Returns the request with which the run can be parked now: nothing of the run is in progress.
     fn ready_to_park(&mut self) -> Option<Box<ParkRequest>> {
-        let works = self.tasks.as_ref().is_some_and(|tasks| !tasks.is_empty());
-        let idle = self.call.is_none() && !works && self.queue.is_empty();
-        let parks = self.parks.as_mut()?;
-        let control = &self.control;
-        parks.request.take_if(|_| {
+        let idle = !self.model.is_calling() && self.work.is_idle() && self.queue.is_empty();
+        let stops = &self.stops;
+        self.parks.as_mut()?.request.take_if(|_| {
             // A message that waits enters the journal first. From then on none is accepted, because
             // nothing would read it.
-            idle && control.pending(self.heard).is_none() && control.close_empty_mailbox()
+            idle && !stops.is_pending() && stops.control.close_empty_mailbox()
         })
     }
 
@@ -479,7 +463,7 @@ impl Driver {
             self.trace.tool_ends(*tool, report.status);
         }
         let Some(run) = self.run.take() else { return (None, effects) };
-        let event = Event::new(self.now(), event);
+        let event = Event::new(self.clock.now(), event);
         let before = self.recorder.as_mut().and_then(|recorder| recorder.before(&event));
         let mut outcome = match run.handle(event, &mut effects) {
             Step::Continue(run) => {
@@ -493,7 +477,7 @@ impl Driver {
         for effect in effects.iter().filter(|effect| stops(effect)) {
             self.perform(effect.clone());
         }
-        self.report();
+        self.report_spending();
         if let Some(recorder) = &mut self.recorder {
             recorder.after(before, &effects, outcome.is_some());
         }
@@ -501,6 +485,303 @@ impl Driver {
             self.keep_letters(outcome);
         }
         (outcome, effects)
+    }
+
+    /// Books what running tools have spent on models of their own, so that the kernel knows of it
+    /// before it decides.
+    fn book_running(&mut self) {
+        for spent in self.work.take_spent() {
+            self.book(Some(spent));
+        }
+    }
+
+    fn book(&mut self, spent: Option<Spending>) {
+        let Some(spent) = spent else { return };
+        let Some(run) = self.run.take() else { return };
+        // The turns of a nested agent have a limit of their own.
+        let event = Event::new(self.clock.now(), EventKind::Spent(spent));
+        // Stored with the next event, or by `spent`.
+        if let Some(recorder) = &mut self.recorder {
+            recorder.add(&event);
+        }
+        // `Spent` never ends a run and requests no effects.
+        if let Step::Continue(run) = run.handle(event, &mut Vec::new()) {
+            self.run = Some(run);
+        }
+        self.report_spending();
+    }
+
+    /// Books spending that a running tool has reported, and journals it at once: the next event of
+    /// this run may be an hour away, and a crash until then must not lose it.
+    fn spent(&mut self) {
+        self.book_running();
+        if let Some(recorder) = &mut self.recorder {
+            recorder.write();
+            self.report_problem();
+        }
+    }
+
+    /// Reports the spending since the last report to the run that this one works for.
+    fn report_spending(&mut self) {
+        if let (Some(outer), Some(run)) = (&mut self.outer, &self.run) {
+            outer.report(run);
+        }
+    }
+
+    fn perform(&mut self, effect: Effect) {
+        match effect {
+            Effect::CallModel { id, turn, attempt, output_cap } => {
+                self.work.new_turn();
+                self.trace.call_begins(turn, attempt, output_cap);
+                self.call_model(id, output_cap);
+            }
+            Effect::CallHandOver { id, output_cap } => {
+                if let Some(event) = self.model.open_hand_over(&self.shared.config, id) {
+                    return self.queue.push_back(event);
+                }
+                let (turn, attempt) = (self.run.as_ref().map_or(0, Run::turns) + 1, 1);
+                self.trace.call_begins(turn, attempt, output_cap);
+                self.call_model(id, output_cap);
+            }
+            Effect::SwitchModel { fallback } => {
+                let config = &self.shared.config;
+                self.queue.extend(self.model.switch(config, &mut self.trace, fallback));
+            }
+            Effect::AbortModel { id } if self.model.is_in(id) => {
+                self.hang_up();
+                self.trace.aborted();
+            }
+            Effect::StartTools { calls } => {
+                for start in calls {
+                    self.start_tool(start);
+                }
+            }
+            Effect::AbortTools { ids, .. } => {
+                for id in ids {
+                    self.work.stop_tool(id);
+                }
+            }
+            Effect::WakeAt { at } => self.clock.wake_at(at, self.wake_interval()),
+            Effect::Reserve { id, want, least, want_tokens, least_tokens } => {
+                let want = Amount { usd: want, tokens: want_tokens };
+                self.reserve(id, want, Amount { usd: least, tokens: least_tokens });
+            }
+            Effect::Settle { id, spent, tokens } => {
+                self.settle(id, Amount { usd: spent, tokens });
+            }
+            Effect::Validate { id, candidate } => {
+                let (provider, schema) = (&self.shared.config.provider, self.schema.clone());
+                match validation(provider, schema, id, candidate) {
+                    Validation::Here(work) => self.queue.push_back(work()),
+                    Validation::OffThread(work) => {
+                        // The kernel ends the run at its `timeout`.
+                        let bound = self.limits().turn_timeout;
+                        let work = finished(off_thread(bound, work));
+                        self.ask(Asked { id, name: validating::NAME, what: ANSWER_TYPE }, work);
+                    }
+                }
+            }
+            Effect::Verify { id, answer, .. } => self.verify(id, answer),
+            Effect::Consult { id, point } => self.consult(id, point),
+            Effect::Compact { id, forced, task, target, .. } => {
+                self.compact(id, forced, task, target);
+            }
+            Effect::Abandon { id } => {
+                if let Some(parks) = &mut self.parks {
+                    parks.request.take_if(|request| request.id == id);
+                }
+                self.work.abandon(id);
+                // Returns the reservation if the effect was one; otherwise this does nothing.
+                self.settle(id, Amount::ZERO);
+            }
+            // Reported by `give_parked`, because the run can still be stopped before that.
+            Effect::Emit(RunEvent::Parked(_)) => {}
+            Effect::Emit(event) => {
+                self.trace.told(&event);
+                self.reporter.report_of_kernel(&mut self.queue, event);
+            }
+            _ => {}
+        }
+    }
+
+    fn call_model(&mut self, id: EffectId, output_cap: Option<u64>) {
+        let details = self.reporter.is_read();
+        let Some(run) = &self.run else { return };
+        let spec = CallSpec { messages: run.messages(), epoch: run.epoch(), output_cap, details };
+        let (config, control) = (&self.shared.config, &self.stops.control);
+        self.queue.extend(self.model.call(config, control, &mut self.trace, id, spec));
+        if self.model.is_calling() {
+            self.clock.watch(self.wake_interval());
+        }
+    }
+
+    fn start_tool(&mut self, start: ToolStart) {
+        let name = &start.call.name;
+        let Some(tool) = self.shared.tool(name).map(Arc::clone) else {
+            let report = ToolReport::new(ToolStatus::Error, format!("unknown tool `{name}`"));
+            self.queue.push_back(EventKind::ToolEnded { tool: start.id, report });
+            return;
+        };
+        let background = |policy: &ToolPolicy| policy.name == *name && policy.background;
+        let budget = if self.shared.config.tool_specs.iter().any(background) {
+            nothing(self.limits(), self.delivery.owner().budget.as_ref())
+        } else {
+            self.turn_budget()
+        };
+        let context = self.context(start.call.id.clone(), budget);
+        let (owner, control) = (self.delivery.owner(), self.stops.control.clone());
+        self.work.start_tool(owner, &mut self.trace, tool, start, context, control);
+    }
+
+    /// Returns the budget of work that may spend in this turn.
+    fn turn_budget(&mut self) -> Option<SharedBudget> {
+        let (run, budget) = (self.run.as_ref(), self.delivery.owner().budget.as_ref());
+        let limits = run.map_or(&self.shared.config.limits, Run::limits);
+        self.work.budget(|| what_is_left(run, limits, budget))
+    }
+
+    /// Creates the context of work that may spend within this budget: a tool call or a compaction.
+    fn context(&self, call_id: String, budget: Option<SharedBudget>) -> ToolContext {
+        let control = &self.stops.control;
+        let context = ToolContext::new(
+            call_id,
+            control.token().child_token(),
+            control.terminated().clone(),
+            self.limits().cancel_grace,
+            self.shared.config.working_dir.clone(),
+        );
+        context.bind_run(control.clone());
+        if let Some(nesting) = self.reporter.nesting() {
+            context.bind_nesting(nesting);
+        }
+        if let Some(budget) = budget {
+            context.bind(budget);
+        }
+        context
+    }
+
+    fn ask(&mut self, asked: Asked, question: impl Future<Output = EventKind> + Send + 'static) {
+        self.work.ask(self.delivery.owner(), &self.trace, asked, question);
+    }
+
+    /// Asks the shared budget, and reports its answer to the kernel.
+    fn reserve(&mut self, id: EffectId, want: Amount, least: Amount) {
+        match self.reservations.reserve(self.delivery.owner(), id, want, least) {
+            Reserving::Answered(event) => self.queue.push_back(event),
+            Reserving::Asking(answer) => {
+                self.ask(Asked { id, name: "shared_budget", what: "the shared budget" }, answer);
+            }
+        }
+    }
+
+    fn settle(&mut self, id: EffectId, spent: Amount) {
+        self.reservations.settle(self.delivery.owner(), id, spent);
+    }
+
+    /// Asks the verifier about an answer.
+    fn verify(&mut self, id: EffectId, answer: Option<String>) {
+        let Some(verifier) = self.shared.config.verifier.clone() else {
+            // Without a verifier no answer is accepted.
+            let output = "no verifier is set".to_owned();
+            self.queue.push_back(EventKind::Verified { id, passed: false, output });
+            return;
+        };
+        let control = self.stops.control.clone();
+        self.ask(Asked { id, name: "verifier", what: "the verifier" }, async move {
+            let asked = async { verifier.verify(answer).await };
+            match control.start_future(Request::Cancel, asked).await {
+                Some(Verification { passed, output }) => {
+                    // Bounded before it is journalled: the output may be of any size.
+                    EventKind::Verified { id, passed, output: bounded(output) }
+                }
+                None => EventKind::Tick,
+            }
+        });
+    }
+
+    /// Asks the hooks or the approver at a point.
+    fn consult(&mut self, id: EffectId, point: ConsultPoint) {
+        // A run that works for another one is not parked, because that one waits for it.
+        let recorder = self.recorder.as_deref().filter(|_| self.outer.is_none());
+        let subject = subject(&point, recorder, self.run.as_ref());
+        let parks = self.parks.as_deref();
+        let decided = parks.map(|parks| parks.answer(id, subject.as_ref())).unwrap_or_default();
+        if !decided.is_empty() {
+            self.queue.extend(decided);
+            return;
+        }
+        let earlier = parks.and_then(|parks| parks.earlier(id, subject.as_ref()));
+        let mut question = Question::new(&self.shared.config);
+        if let Some(hooks) = self.reporter.hooks()
+            && matches!(point, ConsultPoint::PreCall { .. })
+        {
+            // A copy, because the hook runs on another task.
+            question.messages = self.run.as_ref().map(Run::messages).unwrap_or_default().to_vec();
+            question.fixed.clone_from(&hooks.fixed);
+        }
+        // Reported even if a stop is pending, because the journal tells the same events again and
+        // cannot know. The handle of an inner run belongs to the tool that started it.
+        if self.outer.is_none()
+            && let Some(call) = self.shared.config.approved_by_events(&point)
+        {
+            let reply = self.approvals.open(self.reporter.run_id(), id, call);
+            let (request_id, call) = (reply.id, reply.call.clone());
+            question.reply = Some(reply);
+            self.reporter.report_approval(&mut self.queue, request_id, call);
+        }
+        let (name, what) = whose(&point);
+        let approval = matches!(point, ConsultPoint::Approval { .. });
+        let control = self.stops.control.clone();
+        self.ask(Asked { id, name, what }, async move {
+            match question.answer(point, &control).await {
+                Some(answer) => event_of(id, answer, subject, earlier, approval),
+                // The question was not asked because the run was stopped. The driver sees the
+                // request before this event, which does nothing.
+                None => EventKind::Tick,
+            }
+        });
+    }
+
+    fn compact(&mut self, id: EffectId, forced: bool, task: Option<MessageId>, target: u64) {
+        let Some(compactor) = self.shared.config.compactor.clone() else {
+            let result = if forced {
+                Compaction::Failed("there is no compactor".to_owned())
+            } else {
+                Compaction::NotNeeded
+            };
+            self.queue.push_back(EventKind::Compacted { id, result });
+            return;
+        };
+        // A compactor may call a model; its spending is booked like that of a tool.
+        let budget = self.turn_budget();
+        let context = self.context(String::new(), budget);
+        self.work.spends(id, context.clone());
+        let (config, run) = (&self.shared.config, self.run.as_ref());
+        let used = run.map_or(0, Run::committed_tokens);
+        let own = self.model.is_own();
+        let means = Means {
+            provider: Arc::clone(self.model.provider(config)),
+            price: if own { config.price } else { run.and_then(Run::price) },
+            params: self.model.params(),
+            tokens_left: self.limits().max_tokens.map(|max| max.saturating_sub(used)),
+            context,
+        };
+        let messages = run.map(|run| run.messages().to_vec()).unwrap_or_default();
+        let request = CompactionRequest {
+            forced,
+            task,
+            target,
+            means: Some(means),
+            ..CompactionRequest::new(messages)
+        };
+        let control = self.stops.control.clone();
+        self.ask(Asked { id, name: "compaction", what: "the compactor" }, async move {
+            let compacted = async { compactor.compact(request).await };
+            match control.start_future(Request::Cancel, compacted).await {
+                Some(result) => EventKind::Compacted { id, result },
+                None => EventKind::Tick,
+            }
+        });
     }
 }
 
@@ -519,11 +800,6 @@ fn requested(request: Request) -> EventKind {
         Request::Cancel => EventKind::Cancel,
         Request::Terminate => EventKind::Terminate,
     }
-}
-
-/// Runs code of the provider and catches its panics.
-fn in_provider<T>(provider: &dyn Provider, code: impl FnOnce() -> T) -> Result<T, Panicked> {
-    user_code::guard(provider, "provider", "the provider", code)
 }
 
 #[cfg(test)]

@@ -68,7 +68,6 @@ impl RunSlot {
     }
 
     pub(super) fn launch(mut self, beginning: Beginning) -> RunHandle {
-        self.started = true;
         let ending = EndingCell::default();
         let (handle, sink) = RunHandle::new(ending.clone(), self.control.clone());
         let shared = Arc::clone(&self.shared);
@@ -76,6 +75,8 @@ impl RunSlot {
         let approvals = handle.approvals();
         let control = self.control.clone();
         let driver = Driver::new(shared, self.number, control, ending, sink, approvals, beginning);
+        // From here on, the driver releases the slot.
+        self.started = true;
         let agent = Arc::clone(&self.shared.agent);
         let handle = handle.describe(Arc::clone(driver.place()), agent, keys);
         // Observers receive `true` before the driver can end the run and queue `false`.

@@ -29,7 +29,7 @@
 //! # #[cfg(not(feature = "journal"))] fn main() {}
 //! ```
 
-use crate::agent::driver::{Again, Beginning};
+use crate::agent::driver::{Beginning, ResumedRun};
 use crate::agent::handle::RunHandle;
 use crate::agent::recorder::Recorder;
 use crate::agent::session::Session;
@@ -171,8 +171,8 @@ impl Session {
             config.check_params(&params, schema.as_ref())?;
         }
         let opened = Opened::new(config, params, schema);
-        let again = find(&**journal, config, opened, &how)?;
-        Ok(slot.launch(Beginning::Again(Box::new(again))))
+        let resumed = find(&**journal, config, opened, &how)?;
+        Ok(slot.launch(Beginning::Resumed(Box::new(resumed))))
     }
 }
 
@@ -181,7 +181,7 @@ fn find(
     config: &Config,
     opened: Opened,
     how: &Resume,
-) -> Result<Again, StartError> {
+) -> Result<ResumedRun, StartError> {
     let (mut recorded, mut log) = take_over(journal, &how.run)?;
     let nothing = Conversation::new(Vec::new(), 0);
     let now = opened.spec(config, nothing, how.run.clone());
@@ -209,7 +209,17 @@ fn find(
             let (perform, recorder) = (Vec::new(), Box::new(recorder));
             let id = how.run.clone();
             let parks = ParkHistory::default();
-            return Ok(Again { opened, step, perform, at, recorder, resumes, id, input, parks });
+            return Ok(ResumedRun {
+                opened,
+                step,
+                perform,
+                at,
+                recorder,
+                resumes,
+                id,
+                input,
+                parks,
+            });
         }
         recorder.ended(&mut outcome);
     }
@@ -223,7 +233,7 @@ fn find(
     let at = on.events.last().map(|event| event.at).unwrap_or_default();
     past.record(&mut recorder, &on, spec);
     let (step, perform, recorder) = (on.step, on.perform, Box::new(recorder));
-    Ok(Again { opened, step, perform, at, recorder, resumes, id, input, parks })
+    Ok(ResumedRun { opened, step, perform, at, recorder, resumes, id, input, parks })
 }
 
 /// Loads the run. If it has not ended, takes it over from the process that drove it, and returns

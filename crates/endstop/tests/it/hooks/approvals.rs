@@ -2,11 +2,11 @@
 
 use super::{Asks, Ran, asks, pre_tool, results, sets};
 use crate::support::eventually;
-use endstop::agent::{AnswerError, Approval};
+use endstop::agent::{AgentTool, AnswerError, Approval};
 use endstop::event::{AgentEvent, AgentEventKind, RequestId};
 use endstop::hook::{ConsultPoint, HookDecision};
 use endstop::testkit::{ScriptedModel, Turn};
-use endstop::tool::{AgentTool, ToolOutput, tool_fn};
+use endstop::tool::{ToolOutput, tool_fn};
 use endstop::{Agent, Limits, Permission, RunHandle, Termination, ToolCall, ToolStatus};
 use serde_json::{Map, Value, json};
 use std::sync::atomic::{AtomicBool, Ordering};

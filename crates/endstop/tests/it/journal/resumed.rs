@@ -2,6 +2,7 @@
 
 use super::{Note, Place, agent, echo, price};
 use crate::support::{answers, eventually};
+use endstop::agent::AgentTool;
 use endstop::budget::SharedBudget;
 use endstop::compaction::{CompactionConfig, CompactionRequest};
 use endstop::hook::{CompactionFuture, Compactor};
@@ -10,7 +11,7 @@ use endstop::journal::{
 };
 use endstop::schema::OutputSchema;
 use endstop::testkit::{ScriptedModel, Turn};
-use endstop::tool::{AgentTool, ToolOutput, tool_fn};
+use endstop::tool::{ToolOutput, tool_fn};
 use endstop::{
     Agent, AgentBuilder, Limits, Message, MessageId, NanoUsd, Outcome, Resume, Role, StartError,
     Termination, ToolStatus, compaction::Compaction, core::EventKind,

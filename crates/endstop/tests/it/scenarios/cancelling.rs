@@ -2,11 +2,12 @@
 
 use super::{STRICT, Strict, events, results};
 use crate::support::{HANG, agent, eventually, over};
+use endstop::agent::AgentTool;
 use endstop::compaction::CompactionRequest;
 use endstop::event::{AgentEvent, AgentEventKind};
 use endstop::hook::{Approver, CompactionFuture, Compactor, Hook, HookFuture};
 use endstop::testkit::{Reply, ScriptedModel, Server, Turn};
-use endstop::tool::{AgentTool, ToolContext, ToolOutput, tool_fn};
+use endstop::tool::{ToolContext, ToolOutput, tool_fn};
 use endstop::{
     Agent, AgentBuilder, Category, Limits, Permission, Termination, ToolCall, ToolStatus,
     compaction::ProactiveCompaction,

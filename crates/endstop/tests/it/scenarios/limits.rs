@@ -2,11 +2,12 @@
 
 use super::{Strict, results};
 use crate::support::{agent, eventually, over};
+use endstop::agent::AgentTool;
 use endstop::budget::SharedBudget;
 use endstop::event::AgentEventKind;
 use endstop::policy::FinalPattern;
 use endstop::testkit::{Reply, ScriptedModel, Server, Turn};
-use endstop::tool::{AgentTool, ToolContext, ToolOutput, tool_fn};
+use endstop::tool::{ToolContext, ToolOutput, tool_fn};
 use endstop::{
     Agent, BuildError, Category, Limits, NanoUsd, Outcome, Price, Termination, ToolStatus,
 };

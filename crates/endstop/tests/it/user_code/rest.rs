@@ -4,6 +4,7 @@
 
 use super::goes_on;
 use crate::support::{agent, eventually, marker, over, processes_with};
+use endstop::agent::AgentTool;
 use endstop::budget::SharedBudget;
 use endstop::compaction::CompactionRequest;
 use endstop::event::{AgentEvent, AgentEventKind};
@@ -13,7 +14,7 @@ use endstop::provider::{
     CallEvent, CallSpec, CallStream, ModelSession, Provider, Response, SessionSpec,
 };
 use endstop::testkit::{Reply, ScriptedModel, Server, Turn};
-use endstop::tool::{AgentTool, Shell, ToolContext, ToolOutput, tool_fn};
+use endstop::tool::{Shell, ToolContext, ToolOutput, tool_fn};
 use endstop::{
     Agent, AgentBuilder, Limits, NanoUsd, Part, Permission, Price, Termination, ToolCall,
     ToolResult,

@@ -4,11 +4,12 @@ use super::super::replayed::Dice;
 use super::super::resumed::Dies;
 use super::super::{Note, echo, price};
 use super::code::{Meddles, Ran, Undecided, act};
+use endstop::agent::AgentTool;
 use endstop::compaction::CompactionConfig;
 use endstop::journal::{DayBudget, SqliteJournal};
 use endstop::policy::Registry;
 use endstop::testkit::{ScriptedModel, Turn};
-use endstop::tool::{AgentTool, ToolContext, ToolOutput, tool_fn};
+use endstop::tool::{ToolContext, ToolOutput, tool_fn};
 use endstop::verifier::Verification;
 use endstop::{
     Agent, AgentBuilder, Limits, Message, MessageId, NanoUsd, Permission, Role, core::Usage,

@@ -1,8 +1,8 @@
-//! The timer of a run, which also notices that the process was suspended.
+//! The clock of a run and its timer, which also notices that the process was suspended.
 //!
 //! ```text
-//! alarm.set(at, interval);               // the kernel has requested a tick
-//! if let Some(event) = alarm.poll(interval, cx)   // Tick, or Suspended { time }
+//! clock.wake_at(at, interval);                    // the kernel has requested a tick
+//! if let Some(event) = clock.poll(interval, cx)   // Tick, or Suspended { time }
 //! ```
 //!
 //! A process that is stopped (SIGSTOP, a paused virtual machine, a laptop whose clock runs while its
@@ -24,9 +24,11 @@ const LONGEST_INTERVAL: Duration = Duration::from_secs(5);
 /// Shortest interval. A wake can be late by some hundred milliseconds on a busy machine.
 const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The timer of a run.
-#[derive(Default)]
-pub(super) struct Alarm {
+/// The clock of a run and its timer.
+pub(super) struct Clock {
+    began: Instant,
+    /// Time on the clock before this process resumed the run.
+    earlier: Duration,
     armed: Option<Armed>,
     /// The time since which the run only waits; `None` while it works.
     idle_since: Option<Instant>,
@@ -53,9 +55,20 @@ fn next_wake(at: Instant, now: Instant, interval: Option<Duration>) -> Instant {
     interval.map_or(at, |interval| at.min(now + interval))
 }
 
-impl Alarm {
-    /// Sets the time of the next tick. `interval` is that between two wakes, if a call is in progress.
-    pub(super) fn set(&mut self, at: Instant, interval: Option<Duration>) {
+impl Clock {
+    pub(super) fn new(began: Instant, earlier: Duration) -> Clock {
+        Clock { began, earlier, armed: None, idle_since: None }
+    }
+
+    /// Returns the time on the clock.
+    pub(super) fn now(&self) -> Duration {
+        self.earlier.saturating_add(self.began.elapsed())
+    }
+
+    /// Sets the time of the next tick on this clock, which the kernel counts from the start of the run, also if an
+    /// earlier process drove part of it. `interval` is that between two wakes, if a call is in progress.
+    pub(super) fn wake_at(&mut self, at: Duration, interval: Option<Duration>) {
+        let at = self.began + at.saturating_sub(self.earlier);
         match &mut self.armed {
             Some(armed) => armed.at = at,
             None => self.armed = Some(Armed { at, wake: Box::pin(sleep_until(at)) }),
