@@ -15,6 +15,7 @@
 //! | Why did the run end? | [`Termination`] |
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod alike;
 pub mod bounded_json;
 mod call_key;
 pub mod decide;

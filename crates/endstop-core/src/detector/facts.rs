@@ -18,6 +18,8 @@
 //! Equal hashes mean equal contents. Hashes have 64 bits, and a run has far too few of them for a
 //! collision by chance. Zero means that there is nothing: no call, no text.
 
+use super::rule::Rule;
+use crate::alike::Alike;
 use crate::call_key::{HASHER, call_key};
 use crate::usage::NanoUsd;
 use foldhash::fast::FixedState;
@@ -52,6 +54,10 @@ pub struct Facts {
     /// a call returns the same answer as before it gets two half-points, or one if a call that is
     /// new to the run has succeeded since. A changed answer resets the score of its call to 0.
     pub repeats: u32,
+    /// Half-points of the steps in a row, up to this one, that are like one of the eight steps before them
+    /// but for numbers, times, ids, order or one word: two for each step that made the same calls, one if its
+    /// calls differ so. 0 unless a rule reads it.
+    pub alike: u32,
     /// Reward after the step, if there is one.
     pub reward: Option<f64>,
     /// Cost of the run so far, if it is known.
@@ -65,6 +71,11 @@ pub struct StepFacts {
     texts_seen: HashSet<u64, FixedState>,
     results_seen: HashSet<u64, FixedState>,
     facts: Facts,
+
+    /// `None` if no rule reads it, because every text is split into words for it.
+    alike: Option<Box<Alike>>,
+    /// `true` if the calls that follow in this step are not compared in `alike`.
+    aside: bool,
 
     /// The last step in which a call that was new to the run succeeded.
     // Used to halve repetitions after it, because the new call may have changed something.
@@ -95,6 +106,12 @@ struct Seen {
 }
 
 impl StepFacts {
+    /// Creates the facts for these rules.
+    pub(super) fn of<'a>(rules: impl IntoIterator<Item = &'a Rule>) -> StepFacts {
+        let compares = rules.into_iter().any(Rule::reads_alike);
+        StepFacts { alike: compares.then(Box::default), ..StepFacts::default() }
+    }
+
     /// Sets the text of the step.
     pub fn text(&mut self, text: &str) {
         self.text = normal(text, &mut self.room);
@@ -103,12 +120,24 @@ impl StepFacts {
     /// Adds a call of the step; `arguments` is JSON.
     pub fn call(&mut self, name: &str, arguments: &str) {
         self.calls.push(call_key(name, arguments));
+        if let Some(alike) = self.alike.as_mut().filter(|_| !self.aside) {
+            alike.call(name, arguments);
+        }
+    }
+
+    /// Sets if the calls and results that follow in this step are left out of `Facts::alike`, because
+    /// repeating them is not repetition: they waited, for example.
+    pub(super) fn set_aside(&mut self, aside: bool) {
+        self.aside = aside;
     }
 
     /// Adds the result of a call of the step.
     pub fn result(&mut self, content: &str, failed: bool) {
         self.results.push(hash_of(content));
         self.failed.push(failed);
+        if let Some(alike) = self.alike.as_mut().filter(|_| !self.aside) {
+            alike.result(content, failed);
+        }
         if failed && self.error.is_none() {
             // Trimmed, because the errors of some tools end with a line break.
             let said = content.trim_matches(is_space);
@@ -171,6 +200,10 @@ impl StepFacts {
         self.results_seen.extend(&self.results);
         self.texts_seen.insert(self.text);
         let facts = &mut self.facts;
+        // A step whose calls are all left out neither counts nor ends the row.
+        let compared = |alike: &&mut Box<Alike>| self.calls.is_empty() || alike.has_calls();
+        facts.alike = self.alike.as_mut().filter(compared).map_or(0, |alike| alike.end());
+        self.aside = false;
         facts.step = step;
         facts.turn = all_of(&self.calls);
         facts.results = all_answers;
@@ -206,6 +239,10 @@ impl StepFacts {
         self.texts_seen.clear();
         self.results_seen.clear();
         self.facts = Facts::default();
+        if let Some(alike) = &mut self.alike {
+            alike.reset();
+        }
+        self.aside = false;
         self.fresh = 0;
         self.calls.clear();
         self.results.clear();

@@ -31,7 +31,7 @@ pub struct DetectorPolicy {
 impl DetectorPolicy {
     /// Creates the policy for a rule, in its state at the beginning of a run.
     pub fn new(rule: Rule) -> DetectorPolicy {
-        DetectorPolicy { book: StepFacts::default(), detector: Detector::new(rule) }
+        DetectorPolicy { book: StepFacts::of([&rule]), detector: Detector::new(rule) }
     }
 
     fn stop(&self, evidence: String, step: &StepResult) -> Stop {

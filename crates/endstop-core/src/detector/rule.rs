@@ -131,7 +131,8 @@ pub struct RuleInfo {
     pub name: &'static str,
     /// One-line description.
     pub description: &'static str,
-    /// Keys of the values in its short form, in order: `cycle(2,3)` is a `period` of 2 and 3 `times`.
+    /// Keys of the values in its short form, in order: `cycle(2,3)` is a `period` of 2 and 3 `times`. The
+    /// short form of `stuck` may lack the last one, which then has its default.
     pub keys: &'static [&'static str],
 }
 
@@ -438,6 +439,15 @@ impl Rule {
             | Rule::ToolCalled { .. }
             | Rule::Stuck(_) => true,
             Rule::Any(rules) => rules.iter().any(Rule::needs_results),
+            _ => false,
+        }
+    }
+
+    /// `true` if the rule compares steps that need not be equal.
+    pub(super) fn reads_alike(&self) -> bool {
+        match self {
+            Rule::Stuck(stuck) => stuck.similar.is_some(),
+            Rule::Any(rules) => rules.iter().any(Rule::reads_alike),
             _ => false,
         }
     }

@@ -37,11 +37,12 @@ impl RuleSet {
     /// Creates the set in its state at the beginning of a run.
     pub fn new(rules: impl IntoIterator<Item = Rule>) -> RuleSet {
         let detectors: Vec<Detector> = rules.into_iter().map(Detector::new).collect();
+        let book = StepFacts::of(detectors.iter().map(Detector::rule));
         let with_words = detectors.iter().enumerate();
         let with_words = with_words.filter(|(_, d)| d.wants_words()).map(|(nth, _)| nth).collect();
         let waiting = (0..detectors.len()).collect();
         let fired = vec![None; detectors.len()];
-        RuleSet { detectors, with_words, waiting, fired, ..RuleSet::default() }
+        RuleSet { book, detectors, with_words, waiting, fired, ..RuleSet::default() }
     }
 
     /// `true` if the set has no rules.
@@ -73,6 +74,11 @@ impl RuleSet {
                 self.detectors[*nth].succeeded(tool);
             }
         }
+    }
+
+    /// Sets if the calls and results that follow in this step are left out of the search for similar steps.
+    pub(crate) fn set_aside(&mut self, aside: bool) {
+        self.book.set_aside(aside);
     }
 
     /// Records that a message which the model did not write arrived before this step.

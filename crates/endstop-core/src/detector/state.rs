@@ -146,7 +146,9 @@ impl Detector {
                 let errors = streak(error != 0, (error, 0), of, times);
                 let met = |value: u32, most: Option<u32>| most.is_some_and(|most| value >= most);
                 // `facts.repeats` counts half-points, so that all numbers stay integers.
-                met(facts.repeats, stuck.repeats.map(|n| n.saturating_mul(2)))
+                let halves = |n: Option<u32>| n.map(|n| n.saturating_mul(2));
+                met(facts.repeats, halves(stuck.repeats))
+                    || met(facts.alike, halves(stuck.similar))
                     || met(errors, stuck.same_errors)
                     || met(facts.failures, stuck.failures)
                     || met(facts.stale, stuck.stale)

@@ -20,14 +20,17 @@
 //! assert_eq!(step("read", "12 lines"), Some(11), "twice again, and nothing else was done");
 //! ```
 //!
-//! The rule fires at the first of four signs:
+//! The rule fires at the first of five signs:
 //!
 //! - `repeats`: one call was repeated this many times with the same answer. A repetition counts
 //!   half if a call that is new to the run has succeeded since the call was made last, because
 //!   something may have changed. A changed answer resets the count of its call;
 //! - `same_errors`: the same failure this many times in a row;
 //! - `failures`: any failure this many times in a row;
-//! - `stale`: nothing new for this many steps in a row ([`Facts::stale`](super::Facts::stale)).
+//! - `stale`: nothing new for this many steps in a row ([`Facts::stale`](super::Facts::stale));
+//! - `similar`: this many steps in a row are like one of the eight steps before them but for numbers, times,
+//!   ids, order or one word ([`Facts::alike`](super::Facts::alike)). A step whose calls themselves differ
+//!   counts half.
 //!
 //! The book's chapter on detectors describes how these numbers were chosen, and their results on
 //! runs that were not used to choose them.
@@ -48,20 +51,32 @@ pub struct Stuck {
     pub stale: Option<u32>,
     /// Steps in a row that had a failure (default 7).
     pub failures: Option<u32>,
+    /// Steps in a row that are like an earlier one but for numbers, times, ids, order or one word (default 5).
+    pub similar: Option<u32>,
 }
+
+/// Default of `similar`.
+const SIMILAR: Option<u32> = Some(5);
 
 impl Default for Stuck {
     fn default() -> Stuck {
-        Stuck { repeats: Some(2), same_errors: Some(4), stale: Some(3), failures: Some(7) }
+        Stuck {
+            repeats: Some(2),
+            same_errors: Some(4),
+            stale: Some(3),
+            failures: Some(7),
+            similar: SIMILAR,
+        }
     }
 }
 
 impl Stuck {
     /// One-line description.
-    pub const DESCRIPTION: &'static str = "One call repeated with the same answer, one failure repeated, nothing new, or only failures";
+    pub const DESCRIPTION: &'static str = "One call repeated with the same or nearly the same answer, one failure repeated, nothing new, or only failures";
 
     /// Keys of the configuration, in the order of the short form.
-    pub(super) const KEYS: [&'static str; 4] = ["repeats", "same_errors", "stale", "failures"];
+    pub(super) const KEYS: [&'static str; 5] =
+        ["repeats", "same_errors", "stale", "failures", "similar"];
 
     pub(super) fn from_config(config: &Config<'_>) -> Result<Stuck, PolicyError> {
         let count = |key, default: u64| -> Result<Option<u32>, PolicyError> {
@@ -77,6 +92,7 @@ impl Stuck {
             same_errors: count("same_errors", 4)?,
             stale: count("stale", 3)?,
             failures: count("failures", 7)?,
+            similar: count("similar", 5)?,
         })
     }
 
@@ -86,6 +102,7 @@ impl Stuck {
             "same_errors": self.same_errors,
             "stale": self.stale,
             "failures": self.failures,
+            "similar": self.similar,
         })
     }
 }
@@ -95,6 +112,11 @@ impl fmt::Display for Stuck {
         let shown = |n: Option<u32>| n.map_or_else(|| "-".to_owned(), |n| n.to_string());
         let [repeats, same_errors, stale, failures] =
             [self.repeats, self.same_errors, self.stale, self.failures].map(shown);
-        write!(f, "{repeats},{same_errors},{stale},{failures}")
+        write!(f, "{repeats},{same_errors},{stale},{failures}")?;
+        match self.similar {
+            // The default, as the short form without this value has it.
+            SIMILAR => Ok(()),
+            similar => write!(f, ",{}", shown(similar)),
+        }
     }
 }

@@ -33,6 +33,7 @@ mod kernel_rules;
 mod kernel_search;
 mod laws;
 mod limit_pages;
+mod loops;
 mod media;
 mod model_calls;
 mod not_knowing;

@@ -75,28 +75,71 @@ impl Mixer {
     }
 }
 
-/// Beginnings of lines that codex (the first two) and Gemini CLI add to the output of a command.
-const VOLATILE: [&str; 4] =
-    ["Chunk ID: ", "Wall time: ", "Process Group PGID: ", "Background PIDs: "];
+/// What a client adds to the results of tools, and what differs each time: none of it is output of the tool.
+enum Added {
+    /// A line that begins so, anywhere, of at most [`LONGEST`] bytes. A longer one is output.
+    Line(&'static str),
+    /// The last part of the result, from the first of these strings to the second.
+    End(&'static str, &'static str),
+}
 
-/// Longest line that can be one of those, in bytes. A longer line is output of the command.
+/// The clients' additions: the only place that knows them. A line for each, with its client.
+const ADDED: [Added; 6] = [
+    // codex 0.171, each command.
+    Added::Line("Chunk ID: "),
+    Added::Line("Wall time: "),
+    // Gemini CLI 0.61, Qwen Code 0.24, each command.
+    Added::Line("Process Group PGID: "),
+    Added::Line("Background PIDs: "),
+    // Claude Code 2.1.332: reminders, among them `<total_tokens>`, another number after each call.
+    Added::End("<system-reminder>", "</system-reminder>"),
+    // Copilot CLI 1.0.102: `<shellId: 97 completed with exit code 0>`.
+    Added::End("<shellId: ", ">"),
+];
+
+/// Longest line that a client adds, in bytes.
 const LONGEST: usize = 80;
 
-/// Returns the result without lines that only its client has added.
+impl Added {
+    /// Returns the end of the rest, if the result ends with this addition.
+    fn starts_at(&self, result: &str) -> Option<usize> {
+        let Added::End(from, to) = self else { return None };
+        let before = result.strip_suffix(to)?;
+        let start = before.rfind(from)?;
+        // Otherwise the end belongs to something else, which the tool wrote.
+        (!before[start..].contains(to)).then_some(start)
+    }
+
+    fn is_line(&self, line: &str) -> bool {
+        matches!(self, Added::Line(from) if line.len() <= LONGEST && line.starts_with(from))
+    }
+
+    fn may_be_in(&self, result: &str) -> bool {
+        let (Added::Line(from) | Added::End(from, _)) = self;
+        result.contains(from)
+    }
+}
+
+/// Returns the result without what only its client has added.
 ///
 /// ```
 /// use endstop_guard::exchange::steady;
 /// let result = "Chunk ID: 1b4c9f\nWall time: 0.0512 seconds\nOutput:\nready\n".to_owned();
 /// assert_eq!(steady(result), "Output:\nready\n");
+/// let result = "ready\n\n<system-reminder>\n<total_tokens>149 left</total_tokens>\n</system-reminder>";
+/// assert_eq!(steady(result.to_owned()), "ready");
 /// ```
 pub fn steady(result: String) -> String {
-    // Most results have no such line, and are returned as they are.
-    if !VOLATILE.iter().any(|start| result.contains(start)) {
+    // Most results have no such part, and are returned as they are.
+    if !ADDED.iter().any(|added| added.may_be_in(&result)) {
         return result;
     }
-    let is_volatile =
-        |line: &str| line.len() <= LONGEST && VOLATILE.iter().any(|start| line.starts_with(start));
-    result.split_inclusive('\n').filter(|line| !is_volatile(line)).collect()
+    let mut rest = result.as_str();
+    while let Some(start) = ADDED.iter().find_map(|added| added.starts_at(rest.trim_end())) {
+        rest = rest[..start].trim_end();
+    }
+    let is_added = |line: &str| ADDED.iter().any(|added| added.is_line(line));
+    rest.split_inclusive('\n').filter(|line| !is_added(line)).collect()
 }
 
 #[cfg(test)]
@@ -106,6 +149,25 @@ mod tests {
 
     fn print(salt: [u8; 16], purpose: &str, parts: &[&[u8]]) -> Fingerprint {
         parts.iter().fold(Mixer::new(&Salt::new(salt), purpose), |mix, part| mix.add(part)).done()
+    }
+
+    #[test]
+    fn additions_of_clients_are_removed_at_the_end() {
+        let reminder = "<system-reminder>\nx\n</system-reminder>";
+        for (result, expected) in [
+            (format!("a\n\n{reminder}\n{reminder}\n"), "a"),
+            (
+                format!("{reminder}\nthe file is about it\n"),
+                "<system-reminder>\nx\n</system-reminder>\nthe file is about it\n",
+            ),
+            (reminder.to_owned(), ""),
+            ("ok\n<shellId: 97 completed with exit code 0>".to_owned(), "ok"),
+            ("<shellId: 9> is written as <b>".to_owned(), "<shellId: 9> is written as <b>"),
+            ("</system-reminder>".to_owned(), "</system-reminder>"),
+            (format!("Wall time: {}", "é".repeat(60)), &format!("Wall time: {}", "é".repeat(60))),
+        ] {
+            assert_eq!(steady(result), expected);
+        }
     }
 
     proptest! {

@@ -57,10 +57,7 @@ pub const PRE_TURN: [PreTurnCheck; 6] = [
     PreTurnCheck {
         limit: Limit::MaxUnproductiveTurns,
         termination: Termination::ErrorNoProgress,
-        used: Used::Count(
-            |context| context.judge.unproductive(),
-            "turns in a row that repeat an earlier one and say nothing new",
-        ),
+        used: Used::Amount(|context| f64::from(context.judge.unproductive()), unproductive),
     },
 ];
 
@@ -141,6 +138,23 @@ impl PreTurnCheck {
         let Some(evidence) = self.met(context) else { return Continue(()) };
         Break(Ending::at_limit(self.limit, self.termination, evidence))
     }
+}
+
+/// Describes the repetition, if its limit is reached.
+fn unproductive(context: &RunContext) -> Option<String> {
+    let (count, max) =
+        (context.judge.unproductive(), context.settings.limits.max_unproductive_turns);
+    let max = max.filter(|max| count >= *max)?;
+    Some(match context.judge.similar() {
+        None => {
+            format!(
+                "{count} of {max} turns in a row that repeat an earlier one and say nothing new"
+            )
+        }
+        Some(similar) => format!(
+            "{similar} turns in a row that are like an earlier one but for numbers, times, order or a word: {count} of {max} unproductive turns"
+        ),
+    })
 }
 
 /// Describes the money spent, if the cost ceiling is reached. That includes the possible cost of

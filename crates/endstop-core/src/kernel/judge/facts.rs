@@ -70,6 +70,12 @@ pub(crate) struct Step<'a> {
 }
 
 impl Step<'_> {
+    /// `true` if a call is compared with similar ones: it counts, and its result is all text.
+    pub(super) fn compares(&self, call: &ToolCall, result: &ToolResult) -> bool {
+        let counts = self.counted.iter().any(|(counted, _)| std::ptr::eq(*counted, call));
+        counts && result.attachments.is_empty()
+    }
+
     /// `true` if `finish` declared the answer. The answer of a text ends as `stop`.
     pub(super) fn is_declared(&self) -> bool {
         self.answer.as_ref().is_some_and(|answer| answer.termination != Termination::Stop)

@@ -98,6 +98,12 @@ impl Judge {
         self.progress.unproductive()
     }
 
+    /// The number of consecutive turns that are like an earlier one, if they decide the number of those
+    /// without progress.
+    pub(super) fn similar(&self) -> Option<u32> {
+        self.progress.similar()
+    }
+
     /// The repeated calls of the last turn without progress.
     pub(super) fn no_progress_snapshot(&self) -> Option<&NoProgressSnapshot> {
         self.progress.snapshot()
@@ -174,14 +180,17 @@ impl Judge {
 
     /// Judges a complete step.
     fn complete_step(&mut self, mut step: Step<'_>, effects: &mut Vec<Effect>) -> Judgement {
-        let unproductive = match step.counted {
-            [] => {
-                if step.calls.is_empty() {
-                    self.progress.said(step.said.text);
-                }
-                0
+        // A turn whose calls only waited is neither progress nor repetition.
+        let is_counted = match step.counted {
+            [] if step.calls.is_empty() => {
+                self.progress.said(step.said.text);
+                false
             }
-            counted => self.progress.record(step.said.text, counted),
+            [] => false,
+            counted => {
+                self.progress.record(step.said.text, counted);
+                true
+            }
         };
         let verdict = match step.fault.take() {
             Some(fault) => Break(fault),
@@ -216,7 +225,7 @@ impl Judge {
         found.extend(declaration.map(|answer| (source, answer)));
         let ending = decide(found);
         let told = told.filter(|_| ending.is_none());
-        let warning = self.progress.warning(unproductive, step.warn_before);
+        let warning = is_counted.then(|| self.progress.warning(step.warn_before)).flatten();
         Judgement { ending, fault: None, deferred: false, told, nudges, warning }
     }
 

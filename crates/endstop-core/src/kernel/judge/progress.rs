@@ -1,10 +1,12 @@
 //! No-progress detection: a turn is unproductive if it repeats one of the last four turns and adds
-//! no new text.
+//! no new text. A turn is similar if it is like one of the last eight but for numbers, times, ids, order or
+//! one word, whatever its text is (`alike.rs`).
 //!
 //! Turns are compared by their actions (tool names, canonical arguments, results) and their text.
 //! Call ids and key order do not matter, and a poll with a changed result is progress. The cost per
 //! turn is constant, because only hashes are stored.
 
+use crate::alike::Alike;
 use crate::call_key::{HASHER, call_key};
 use crate::kernel::outcome::ending::excerpt;
 use crate::kernel::outcome::{NoProgressSnapshot, RepeatedCall};
@@ -12,6 +14,10 @@ use crate::message::{ToolCall, ToolResult};
 use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
+
+/// Number of similar turns that weigh as much as an unproductive one, because polls and tasks of many equal
+/// steps look alike as well.
+const SIMILAR: u32 = 3;
 
 /// Number of previous turns that a turn is compared with; detects cycles of up to four turns.
 pub(super) const WINDOW: usize = 4;
@@ -23,7 +29,13 @@ pub(super) struct Progress {
     recent: [Option<u64>; WINDOW],
     next: usize,
     texts: HashSet<u64>,
-    unproductive: u32,
+    /// Number of consecutive turns that repeat an earlier one.
+    equal: u32,
+    alike: Alike,
+    /// Half-points of the similar turns in a row.
+    similar: u32,
+    /// The number of consecutive unproductive turns, before the last turn.
+    before: u32,
     last: Option<NoProgressSnapshot>,
 }
 
@@ -31,12 +43,15 @@ pub(super) struct Progress {
 /// the same.
 impl fmt::Debug for Progress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Progress { recent, next, texts, unproductive, last } = self;
+        let Progress { recent, next, texts, equal, alike, similar, before, last } = self;
         f.debug_struct("Progress")
             .field("recent", recent)
             .field("next", next)
             .field("texts", &texts.iter().collect::<BTreeSet<_>>())
-            .field("unproductive", unproductive)
+            .field("equal", equal)
+            .field("alike", alike)
+            .field("similar", similar)
+            .field("before", before)
             .field("last", last)
             .finish()
     }
@@ -45,8 +60,10 @@ impl fmt::Debug for Progress {
 impl Progress {
     /// Records a turn of text alone, for example an answer that was rejected. A new text is progress.
     pub(super) fn said(&mut self, text: &str) {
+        self.alike.reset();
+        self.similar = 0;
         if self.is_new(text) {
-            self.unproductive = 0;
+            self.equal = 0;
             self.last = None;
         }
     }
@@ -61,16 +78,18 @@ impl Progress {
 
     /// Records a turn that called tools; returns the number of consecutive unproductive turns.
     pub(super) fn record(&mut self, text: &str, calls: &[(&ToolCall, &ToolResult)]) -> u32 {
+        self.before = self.unproductive();
         let fingerprint = fingerprint(calls);
         let repeated = self.recent.contains(&Some(fingerprint));
         let trimmed = text.trim();
         let new_text = self.is_new(trimmed);
         self.recent[self.next] = Some(fingerprint);
         self.next = (self.next + 1) % WINDOW;
-        if repeated && !new_text {
-            self.unproductive += 1;
+        self.compare(calls);
+        self.equal = if repeated && !new_text { self.equal + 1 } else { 0 };
+        if self.unproductive() > 0 {
             self.last = Some(NoProgressSnapshot {
-                unproductive_turns: self.unproductive,
+                unproductive_turns: self.unproductive(),
                 calls: calls
                     .iter()
                     // Enough to show a pattern without a large outcome.
@@ -84,26 +103,46 @@ impl Progress {
                 text: excerpt(trimmed),
             });
         } else {
-            self.unproductive = 0;
             self.last = None;
         }
-        self.unproductive
+        self.unproductive()
     }
 
+    /// Compares a turn with those before it, without the calls whose results are not all text.
+    fn compare(&mut self, calls: &[(&ToolCall, &ToolResult)]) {
+        for (call, result) in calls.iter().filter(|(_, result)| result.attachments.is_empty()) {
+            self.alike.call(&call.name, &call.arguments);
+            self.alike.result(&result.content, result.status.is_error());
+        }
+        if self.alike.has_calls() {
+            self.similar = self.alike.end();
+        }
+    }
+
+    /// The number of consecutive unproductive turns.
     pub(super) fn unproductive(&self) -> u32 {
-        self.unproductive
+        self.equal.max(self.similar / 2 / SIMILAR)
+    }
+
+    /// The number of consecutive similar turns, if they decide the number of unproductive ones.
+    pub(super) fn similar(&self) -> Option<u32> {
+        let similar = self.similar / 2;
+        (similar / SIMILAR > self.equal).then_some(similar)
     }
 
     /// Returns the warning for the model about its repetition, once, one turn before the limit.
-    pub(super) fn warning(&self, unproductive: u32, limit: Option<u32>) -> Option<String> {
-        if unproductive == 0 || limit != Some(unproductive + 1) {
+    pub(super) fn warning(&self, limit: Option<u32>) -> Option<String> {
+        let unproductive = self.unproductive();
+        // Several similar turns weigh the same.
+        if unproductive == 0 || limit != Some(unproductive + 1) || self.before == unproductive {
             return None;
         }
         let call = |call: &RepeatedCall| format!("{}({})", call.name, call.arguments);
         let repeated: Vec<String> =
             self.snapshot().map_or_else(Vec::new, |last| last.calls.iter().map(call).collect());
+        let same = if self.similar().is_none() { "the same" } else { "nearly the same" };
         Some(format!(
-            "You are repeating yourself: {} gave the same result as before. Try a different approach, or say what is blocking you.",
+            "You are repeating yourself: {} gave {same} result as before. Try a different approach, or say what is blocking you.",
             repeated.join(", ")
         ))
     }

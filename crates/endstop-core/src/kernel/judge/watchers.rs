@@ -120,6 +120,7 @@ impl Watchers {
         let rule_set = &mut self.rule_set;
         rule_set.text(step.said.text);
         for (call, result) in step.calls {
+            rule_set.set_aside(!step.compares(call, result));
             rule_set.call(&call.name, &call.arguments);
             rule_set.result(&call.name, &result.content, result.status.is_error());
         }

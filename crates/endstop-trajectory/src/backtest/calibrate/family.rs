@@ -70,5 +70,6 @@ fn stuck(level: u32) -> Rule {
         same_errors: Some(level + 2),
         stale: Some(level + 1),
         failures: Some(level + 5),
+        similar: Some(level + 3),
     })
 }
