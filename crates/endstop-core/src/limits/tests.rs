@@ -133,13 +133,32 @@ fn durations_parse_common_units() {
         ("1.5m", 90_000),
         ("2h", 7_200_000),
         ("31536000000ms", 31_536_000_000),
+        ("1h30m", 5_400_000),
+        ("1d2h3m4s5ms", 93_784_005),
+        ("2m500ms", 120_500),
         ("0031536000000.ms", 31_536_000_000),
     ] {
         assert_eq!(parse_duration(text), Some(Duration::from_millis(ms)), "{text}");
     }
-    for text in
-        ["", "ten", "ms", ".ms", "1.2.3ms", "1e400s", "5 weeks", "-3s", "999999d", "31536000001ms"]
-    {
+    for text in [
+        "",
+        "ten",
+        "ms",
+        ".ms",
+        "1.2.3ms",
+        "1e400s",
+        "5 weeks",
+        "-3s",
+        "999999d",
+        "31536000001ms",
+        "30m1h",
+        "1h1h",
+        "1h30",
+        "1h1.5m",
+        "1h30x",
+        "1h-3m",
+        "365d1ms",
+    ] {
         assert_eq!(parse_duration(text), None, "{text}");
     }
 }

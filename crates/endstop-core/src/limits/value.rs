@@ -111,7 +111,7 @@ impl Field for f64 {
         value
             .as_f64()
             .filter(|usd| usd.is_finite() && *usd >= 0.0)
-            .ok_or_else(|| wants("a number of US dollars, 0 or more", value))
+            .ok_or_else(|| wants("a number of US dollars, 0 or more, such as 0.50", value))
     }
 
     fn value(&self) -> LimitValue {
@@ -131,8 +131,9 @@ impl Field for Duration {
             Value::Number(n) => format!("{n}s"),
             other => return Err(wants("a duration such as \"90s\" or \"10m\"", other)),
         };
-        parse_duration(&text)
-            .ok_or_else(|| wants("a duration such as \"500ms\", \"90s\", \"10m\" or \"2h\"", value))
+        parse_duration(&text).ok_or_else(|| {
+            wants("a duration such as \"500ms\", \"90s\", \"10m\" or \"1h30m\"", value)
+        })
     }
 
     fn value(&self) -> LimitValue {
@@ -170,9 +171,32 @@ fn whole(value: &Value, max: u64) -> Result<u64, String> {
         .ok_or_else(|| wants(&format!("a whole number from 0 to {max}"), value))
 }
 
-/// Parses `500ms`, `90s`, `1.5m`, `2h`, `1d` or a bare number of seconds.
+/// Parses `500ms`, `90s`, `1.5m`, `2h`, `1d`, a bare number of seconds, or parts such as `1h30m`, the largest
+/// unit first.
 pub fn parse_duration(text: &str) -> Option<Duration> {
-    let text = text.trim();
+    let mut rest = text.trim();
+    let (mut sum, mut largest) = (Duration::ZERO, None);
+    loop {
+        let unit = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let next =
+            rest[unit..].find(|c: char| c.is_ascii_digit()).map_or(rest.len(), |at| unit + at);
+        let (part, more) = rest.split_at(next);
+        let size = part_of_duration(&format!("1{}", &part[unit..]))?;
+        // A part with a fraction, or one that is not smaller than the part before, is a slip.
+        let is_slip = largest.is_some_and(|before| size >= before || part.contains('.'));
+        if is_slip || (part[unit..].is_empty() && largest.is_some()) {
+            return None;
+        }
+        sum = sum.checked_add(part_of_duration(part)?).filter(|time| *time <= YEAR)?;
+        if more.is_empty() {
+            return Some(sum);
+        }
+        (rest, largest) = (more, Some(size));
+    }
+}
+
+/// Parses a number with one unit.
+fn part_of_duration(text: &str) -> Option<Duration> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (digits, unit) = text.split_at(digits);
     let number: f64 = digits.parse().ok()?;
