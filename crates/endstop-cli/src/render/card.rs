@@ -13,7 +13,7 @@
 use crate::render::advice::Facts;
 use crate::render::amounts::{count, seconds, thousands};
 use crate::visible::shorten;
-use endstop::core::{Billing, CacheUse, ModelUse, RuleHit, StoppedWork, VerifyRound};
+use endstop::core::{Billing, CacheUse, ModelUse, RuleHit, StoppedWork, VerifyRound, WatchMode};
 use endstop::{BranchPoint, Category, Limits, NanoUsd, Outcome};
 use std::fmt::Write as _;
 
@@ -102,15 +102,10 @@ pub(crate) fn rows(outcome: &Outcome, limits: &Limits, beside: &Beside) -> Vec<R
         row("also", &format!("{} (also true at that moment, but did not decide)", also.join(", ")));
     }
     for fired in &outcome.fired {
-        let what = format!("in turn {} ({}): {}", fired.turn, fired.mode, fired.evidence);
-        row("watch", &shorten(&what, 200));
+        row("watch", &watched(fired, ""));
     }
     for fired in beside.fired_elsewhere.iter().take(4) {
-        let what = format!(
-            "in turn {} of another conversation ({}): {}",
-            fired.turn, fired.mode, fired.evidence
-        );
-        row("watch", &shorten(&what, 200));
+        row("watch", &watched(fired, " of another conversation"));
     }
     if let Some(agent) = &beside.agent {
         row("agent", &shorten(agent, 400));
@@ -155,6 +150,19 @@ pub(crate) fn rows(outcome: &Outcome, limits: &Limits, beside: &Beside) -> Vec<R
         row("run", run);
     }
     rows
+}
+
+/// Formats a rule that fired: the turn, what it saw, its name and what it does.
+fn watched(fired: &RuleHit, place: &str) -> String {
+    let name = fired.rule.split(['(', '[', '=']).next().unwrap_or_default();
+    let does = match fired.mode {
+        WatchMode::Observe => "observes",
+        WatchMode::Warn => "warns",
+        WatchMode::Nudge => "nudges",
+        WatchMode::Stop => "stops",
+    };
+    let seen = shorten(&fired.evidence, 160);
+    format!("turn {}{place}: {seen} ({name} {does})", fired.turn)
 }
 
 /// Formats the resources that were spent, each with its limit if there is one.

@@ -165,7 +165,7 @@ impl Screen {
             // A rule in the mode `observe` is not shown: its hits are only in the outcome.
             AgentEventKind::RuleHit { hit: fired, .. } if fired.mode >= WatchMode::Warn => {
                 self.end_line();
-                self.note(&format!("⚠ {} fired ({})", shorten(&fired.evidence, 200), fired.mode));
+                self.note(&format!("⚠ {} ({})", shorten(&fired.evidence, 200), fired.mode));
             }
             AgentEventKind::Verified { round, rounds, passed, output, .. } => {
                 self.end_line();

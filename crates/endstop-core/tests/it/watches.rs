@@ -33,7 +33,7 @@ fn every_mode_is_in_the_outcome() {
         assert_eq!(told[0], "fired repeat_call_res(2)", "{mode}");
         if mode == WatchMode::Nudge {
             assert!(
-                told[1].starts_with("watch: You seem to be stuck (repeat_call_res(2), last read(")
+                told[1].starts_with("watch: You seem to be stuck (the same calls gave the same results 2 times in a row: read(")
             );
             let messages = hand.run().messages();
             // After the results, because providers require an answer to every call first.
@@ -53,7 +53,8 @@ fn every_mode_is_in_the_outcome() {
         let fired = &hand.outcome().fired;
         assert_eq!(fired.len(), 1);
         assert_eq!((fired[0].turn, fired[0].mode), (2, mode));
-        assert_eq!(fired[0].evidence, r#"repeat_call_res(2), last read({"n":0})"#);
+        let seen = r#"the same calls gave the same results 2 times in a row: read({"n":0})"#;
+        assert_eq!(fired[0].evidence, seen);
     }
 }
 

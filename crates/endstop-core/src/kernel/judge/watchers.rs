@@ -1,7 +1,7 @@
 //! Shows the watch rules each part of a run, and collects what the rules that fire request.
 
 use super::facts::Step;
-use crate::detector::{Rule, RuleSet};
+use crate::detector::{Facts, Rule, RuleSet, sentence};
 use crate::kernel::effect::{Effect, RunEvent};
 use crate::kernel::outcome::ending::excerpt;
 use crate::kernel::setup::watch::{RuleHit, Watch, WatchMode};
@@ -94,7 +94,7 @@ impl Watchers {
                 rule: watch.rule.to_string(),
                 mode: watch.mode,
                 turn: step.turn,
-                evidence: evidence(&watch.rule, step.calls),
+                evidence: evidence(&watch.rule, self.rule_set.facts(), step.calls),
             };
             effects.push(Effect::Emit(RunEvent::RuleHit(hit.clone())));
             match watch.mode {
@@ -149,8 +149,8 @@ impl Watchers {
     }
 }
 
-/// Describes why a rule fired: the rule, and the last call if the rule is about calls.
-fn evidence(rule: &Rule, calls: &[(&ToolCall, &ToolResult)]) -> String {
+/// Describes why a rule fired: its sentence, and the last call if the rule is about calls.
+fn evidence(rule: &Rule, facts: &Facts, calls: &[(&ToolCall, &ToolResult)]) -> String {
     let about_text = matches!(
         rule,
         Rule::SameText { .. }
@@ -160,8 +160,8 @@ fn evidence(rule: &Rule, calls: &[(&ToolCall, &ToolResult)]) -> String {
     );
     match calls.first() {
         Some((call, _)) if !about_text => {
-            format!("{rule}, last {}({})", call.name, excerpt(&call.arguments))
+            format!("{}: {}({})", sentence(rule, facts), call.name, excerpt(&call.arguments))
         }
-        _ => rule.to_string(),
+        _ => sentence(rule, facts),
     }
 }
