@@ -29,6 +29,15 @@ pub enum ResolveError {
         /// The format.
         api: WireFormat,
     },
+    /// The variable has a key that another provider gave out.
+    OtherKey {
+        /// The provider.
+        provider: &'static ProviderInfo,
+        /// The variable that has the key.
+        variable: &'static str,
+        /// Name of the provider whose keys begin like it.
+        other: &'static str,
+    },
     /// The provider requires a key and none is set.
     MissingKey {
         /// The provider.
@@ -120,6 +129,11 @@ impl fmt::Display for ResolveError {
                 let choices = apis.join(", ");
                 write!(f, "{} does not speak {api}; it speaks {choices}", provider.name)
             }
+            ResolveError::OtherKey { provider, variable, other } => write!(
+                f,
+                "the key in {variable} is one of {other}, not of {}: set the right key, or use a model of {other}",
+                provider.name
+            ),
             ResolveError::MissingKey { provider } => {
                 let vars: Vec<&str> = provider.key_vars.iter().map(|var| var.name).collect();
                 write!(f, "no key for {}: set {}", provider.name, vars.join(" or "))?;

@@ -108,6 +108,14 @@ fn endpoint(
     Ok(endpoint)
 }
 
+/// The beginnings of keys that only one provider gives out, with its id and its name.
+const KEY_PREFIXES: [(&str, &str, &str); 4] = [
+    ("sk-ant-", "anthropic", "Anthropic"),
+    ("sk-or-", "openrouter", "OpenRouter"),
+    ("gsk_", "groq", "Groq"),
+    ("xai-", "xai", "xAI"),
+];
+
 /// Credentials of a model's calls. A key excludes the others.
 struct Credentials {
     key: Option<(AuthStyle, Secret)>,
@@ -134,10 +142,37 @@ impl Lookup<'_> {
         vars.iter().find_map(|key| Some((key.auth, Secret::new((self.var)(key.name)?))))
     }
 
+    /// Refuses a key of another provider before it is sent to this one. A server at another address may take any
+    /// key.
+    fn check_vendor(&self) -> Result<(), ResolveError> {
+        let Lookup { provider, overrides, var } = *self;
+        let set = |name: Option<&str>| name.and_then(var).is_some();
+        if overrides.key.is_some()
+            || overrides.base_url.is_some()
+            || set(provider.base_url_var)
+            || set(provider.wider_url_var)
+        {
+            return Ok(());
+        }
+        let Some((variable, key)) =
+            provider.key_vars.iter().find_map(|key| Some((key.name, var(key.name)?)))
+        else {
+            return Ok(());
+        };
+        let owner = KEY_PREFIXES.iter().find(|(prefix, _, _)| key.starts_with(prefix));
+        match owner {
+            Some((_, id, other)) if *id != provider.id => {
+                Err(ResolveError::OtherKey { provider, variable, other })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Returns the credentials. A bearer key takes precedence over signing, as in AWS's SDK.
     fn credentials(&self, region: Option<&str>) -> Result<Credentials, ResolveError> {
         let Lookup { provider, overrides, var } = *self;
         if let Some(key) = self.key() {
+            self.check_vendor()?;
             return Ok(Credentials { key: Some(key), signing: None, login: None });
         }
         let signing = signing_keys(provider, region.unwrap_or_default(), var);

@@ -45,6 +45,9 @@ fn unknown(name: &str, choices: &[String]) -> String {
     if choices.is_empty() {
         return "there are no tools".to_owned();
     }
+    if name.split(',').skip(1).any(|part| choices.iter().any(|known| known == part.trim())) {
+        return "several names in one; give each tool by itself".to_owned();
+    }
     let choices: Vec<&str> = choices.iter().map(String::as_str).collect();
     endstop_core::limits::unknown_key(name, &choices)
 }

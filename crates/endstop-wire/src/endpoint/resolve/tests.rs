@@ -320,6 +320,24 @@ fn errors_list_the_choices() {
 }
 
 #[test]
+fn key_of_another_provider_is_refused() {
+    let of = |spec: &str, vars: &[(&str, &str)]| {
+        let env = |name: &str| {
+            vars.iter().find(|(set, _)| *set == name).map(|(_, value)| (*value).to_owned())
+        };
+        resolve(spec, &env).map(drop).map_err(|error| error.to_string())
+    };
+    let error = of("openai/gpt-5", &[("OPENAI_API_KEY", "sk-ant-api03-x")]).unwrap_err();
+    let says = "the key in OPENAI_API_KEY is one of Anthropic, not of OpenAI: ";
+    assert!(error.starts_with(says) && !error.contains("api03"), "{error}");
+    assert_eq!(of("anthropic/claude", &[("ANTHROPIC_API_KEY", "sk-ant-api03-x")]), Ok(()));
+    assert_eq!(of("openai/gpt-5", &[("OPENAI_API_KEY", "sk-proj-x")]), Ok(()));
+    // A gateway may take the key of any vendor.
+    let gateway = [("OPENAI_API_KEY", "sk-ant-x"), ("OPENAI_BASE_URL", "https://gateway.example")];
+    assert_eq!(of("openai/gpt-5", &gateway), Ok(()));
+}
+
+#[test]
 fn secret_is_never_shown() {
     let env = |_: &str| Some("hunter2".to_owned());
     for provider in PROVIDERS.iter().filter(|p| !p.key_vars.is_empty()) {
