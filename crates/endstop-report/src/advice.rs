@@ -67,7 +67,7 @@ const TABLE: [Row; 23] = [
     row(
         Termination::ErrorNoProgress,
         "the run was stuck: it repeated itself",
-        "describe the obstacle in the task, or give the model a tool that can handle it",
+        "describe the obstacle to the model, or give it a tool that can handle it",
     ),
     row(
         Termination::ErrorThinkingStarved,

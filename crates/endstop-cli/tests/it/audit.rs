@@ -120,7 +120,7 @@ fn audit_reports_loops_claims_and_costs() {
     assert_eq!(audit["sessions"], 3);
     assert_eq!(audit["spent"]["turns"], 13);
     assert_eq!(audit["spent"]["input_tokens"], 13_000);
-    assert!((audit["spent"]["usd"].as_f64().unwrap() - dollars(13.0)).abs() < 1e-9);
+    assert!((audit["spent"]["cost_usd"].as_f64().unwrap() - dollars(13.0)).abs() < 1e-9);
     assert_eq!(audit["ended"]["answered"]["sessions"], 1);
     assert_eq!(audit["ended"]["interrupted"]["sessions"], 1);
     assert_eq!(audit["ended"]["no_answer"]["sessions"], 1);
@@ -128,7 +128,7 @@ fn audit_reports_loops_claims_and_costs() {
     assert_eq!((&audit["loops"], &audit["looped"]), (&json!(1), &json!(1)));
     // The loop was detected in the third turn, so six turns came after it.
     assert_eq!(audit["behind_loops"]["turns"], 6);
-    assert!((audit["behind_loops"]["usd"].as_f64().unwrap() - dollars(6.0)).abs() < 1e-9);
+    assert!((audit["behind_loops"]["cost_usd"].as_f64().unwrap() - dollars(6.0)).abs() < 1e-9);
     assert_eq!(audit["stopped"], 1);
     assert_eq!(audit["stopped_answered"], 0);
     let worst = audit["worst"].as_array().unwrap();
@@ -150,14 +150,17 @@ fn report_fits_hundred_columns() {
     let run = cli.run(["audit", "sessions", "--top", "2"]);
     assert_eq!(run.code(), 0, "{}", run.stderr);
     let out = &run.stdout;
-    assert!(out.starts_with("3 sessions, 2026-03-04 to 2026-03-04: claude-code 3\n"), "{out}");
+    let verdict =
+        "2 of 3 sessions ended wrongly: 1 without an answer, 1 interrupted during calls\n\n";
+    let which = "3 sessions, 2026-03-04 to 2026-03-04: claude-code 3\n";
+    assert!(out.starts_with(&format!("{verdict}{which}")), "{out}");
     assert!(out.lines().all(|line| line.chars().count() <= 100), "{out}");
     for part in [
         "3 requests · 13 turns · 12 tool calls (10 failed) · 14,300 tokens",
         "$0.0975",
         "Loops: 1 in 1 session; after them 6 turns, 6,600 tokens, $0.0450",
         "signs in 1 session",
-        "The worst 2 of 3 sessions with problems:",
+        "The worst 2 of 3 that ended wrongly, looped or claimed what did not happen:",
         " 1. $0.0675 in question · claude-opus-4-5 · 2026-03-04 05:00 · 9 turns, 9,900 tokens",
         "    sessions/app/loop.jsonl",
         "task: Make the tests pass.",
@@ -220,7 +223,7 @@ fn unknown_models_are_listed_without_price() {
     let audit: Value = serde_json::from_str(&run.stdout).unwrap();
     assert!(audit["formats"]["claude-code"].as_u64().unwrap() >= 17, "{audit}");
     assert_eq!(audit["formats"]["codex"], 6);
-    assert_eq!(audit["models"]["claude-fx-1"]["usd"], 0.0);
+    assert_eq!(audit["models"]["claude-fx-1"]["cost_usd"], 0.0);
     assert!(audit["models"]["claude-fx-1"]["unpriced_tokens"].as_u64().unwrap() > 0);
     let ended: u64 = audit["ended"]
         .as_object()
@@ -367,7 +370,7 @@ fn advice_matches_the_card() {
             Turn::call("read_file", &json!({"path": "absent"})),
             &["--max-consecutive-mistakes", "off"],
             20,
-            "describe the obstacle in the task",
+            "describe the obstacle to the model",
         ),
         (Turn::error(401, "{}"), &[], 30, "check the key: `endstop providers"),
     ] {

@@ -88,6 +88,21 @@ pub(crate) fn day(ms: i64) -> String {
     date.split(' ').next().unwrap_or(&date).to_owned()
 }
 
+/// Answers how many sessions ended wrongly: by their recorded outcome or, without one, without an answer.
+pub(crate) fn verdict(report: &Report) -> String {
+    let audit = &report.audit;
+    let wrong: u64 = audit.ended_wrongly.values().sum();
+    let ways = How::ALL.iter().filter_map(|way| Some((*way, *audit.ended_wrongly.get(way)?)));
+    let ways: Vec<String> = ways
+        .map(|(way, many)| match way {
+            How::Answered => format!("{} with an answer that failed", thousands(many)),
+            way => format!("{} {}", thousands(many), how(way)),
+        })
+        .collect();
+    let ways = if ways.is_empty() { String::new() } else { format!(": {}", ways.join(", ")) };
+    format!("{} of {} ended wrongly{ways}", thousands(wrong), count(audit.sessions, "session"))
+}
+
 /// Describes the sessions: number, dates, formats.
 pub(crate) fn which(report: &Report) -> String {
     let audit = &report.audit;

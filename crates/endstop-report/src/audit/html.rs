@@ -28,7 +28,7 @@ pub fn page(report: &Report, to: &Escaper) -> String {
             (section(&html! {
                 h2 {
                     "The worst " (audit.worst.len()) " of " (thousands(audit.wrong))
-                    " sessions with problems"
+                    " that ended wrongly, looped or claimed what did not happen"
                 }
                 @for session in &audit.worst { details { (one(session, to)) } }
             }))
@@ -49,6 +49,7 @@ fn head(report: &Report, title: &str, to: &Escaper) -> Markup {
     html! {
         h1 { (to.safe(title)) }
         @if audit.sessions > 0 {
+            (to.paragraph("", &format::verdict(report)))
             (to.paragraph("soft", &format::which(report)))
             (to.paragraph("", &format::all(report)))
             @if let Some(line) = format::outcomes(report) { (to.paragraph("", &line)) }

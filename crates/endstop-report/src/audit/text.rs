@@ -30,6 +30,8 @@ pub fn lines(report: &Report) -> Vec<String> {
         }
         return out;
     }
+    wrap(&format::verdict(report), "", &mut out);
+    out.push(String::new());
     wrap(&format::which(report), "", &mut out);
     wrap(&format::all(report), "", &mut out);
     out.push(String::new());
@@ -67,7 +69,7 @@ pub fn lines(report: &Report) -> Vec<String> {
     if !audit.worst.is_empty() {
         out.push(String::new());
         out.push(format!(
-            "The worst {} of {} sessions with problems:",
+            "The worst {} of {} that ended wrongly, looped or claimed what did not happen:",
             audit.worst.len(),
             thousands(audit.wrong)
         ));

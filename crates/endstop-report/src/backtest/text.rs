@@ -1,5 +1,5 @@
-//! The terminal report of a backtest: the cost of a stop, the savings, the recommendation, and the
-//! problems of reading.
+//! The terminal report of a backtest: the verdict, the cost of a stop, the savings, and the problems of
+//! reading.
 
 use super::report::{Report, Strength};
 use super::table::{Row, rows, shown};
@@ -18,7 +18,10 @@ const MOST_LACKING: usize = 10;
 /// Returns the lines of the report, with the colours of a terminal if asked.
 pub fn lines(report: &Report, colours: bool) -> Vec<String> {
     let paint = Paint(colours);
-    let mut out = vec![summary(report)];
+    let mut out = Vec::new();
+    recommendation(&mut out, report, paint);
+    out.push(String::new());
+    out.push(summary(report));
     let painted = |(line, heading): (String, bool)| if heading { paint.bold(&line) } else { line };
     out.extend(groups::lines(report).into_iter().map(painted));
     out.extend(curve::lines(report).into_iter().map(painted));
@@ -43,7 +46,6 @@ pub fn lines(report: &Report, colours: bool) -> Vec<String> {
         None => unjudged(&mut out, &report.figures),
     }
     out.extend(calibrated::lines(report).into_iter().map(painted));
-    recommendation(&mut out, report, paint);
     let findings = findings::lines(report);
     if !findings.is_empty() {
         out.push(String::new());
@@ -222,12 +224,18 @@ fn unjudged(out: &mut Vec<String>, figures: &Figures) {
     }
 }
 
+/// Adds the verdict, which is one sentence, and then its reasons.
 fn recommendation(out: &mut Vec<String>, report: &Report, paint: Paint) {
-    out.push(String::new());
     let (Some(one), Some(whole)) = (report.recommended(), report.whole()) else {
-        // Two headings, because more runs help in one of the cases only.
+        // Different headings, because more runs help in one of the cases only, and a rule for a model alone is
+        // not one for all.
         let few = report.whole().is_some_and(|whole| !whole.has_enough_good_runs());
-        out.push(paint.bold(if few { "NOT ENOUGH RUNS TO SAY" } else { "NOTHING IS RECOMMENDED" }));
+        let models: Vec<&str> = calibrated::chosen(report).map(calibrated::model).collect();
+        out.push(paint.bold(&match (few, models.is_empty()) {
+            (_, false) => format!("A RULE ONLY FOR {}, AND NONE FOR ALL RUNS", models.join(", ")),
+            (true, true) => "NOT ENOUGH RUNS TO SAY".to_owned(),
+            (false, true) => "NOTHING IS RECOMMENDED".to_owned(),
+        }));
         out.extend(format::wrapped(&format::refusal(report), WIDTH - 2, "  "));
         out.extend(format::wrapped(format::CANNOT_SAY, WIDTH - 2, "  "));
         return;

@@ -149,7 +149,10 @@ pub struct Audit {
     pub agents: BTreeMap<String, AgentGroup>,
     /// The worst sessions: those with the most usage in question, in dollars, then in tokens.
     pub worst: Vec<Session>,
-    /// Number of sessions with a problem.
+    /// The sessions that [failed](Session::has_failed), by how they ended.
+    #[serde(default)]
+    pub ended_wrongly: BTreeMap<How, u64>,
+    /// Number of sessions with a problem: they ended wrongly, looped, or made a contradicted claim.
     pub wrong: u64,
     /// The usage in question.
     pub in_question: Spent,
@@ -212,6 +215,9 @@ impl Audit {
         self.judged += u64::from(session.success.is_some());
         self.succeeded += u64::from(session.success == Some(true));
         self.group(&session);
+        if session.has_failed() {
+            *self.ended_wrongly.entry(session.ended.how).or_default() += 1;
+        }
         if session.is_wrong() {
             self.wrong += 1;
             self.in_question += session.in_question();
@@ -253,6 +259,10 @@ impl Audit {
         }
         self.first_ms = [self.first_ms, other.first_ms].into_iter().flatten().min();
         self.last_ms = [self.last_ms, other.last_ms].into_iter().flatten().max();
+        for (how, many) in other.ended_wrongly {
+            let own = self.ended_wrongly.entry(how).or_default();
+            *own = own.saturating_add(many);
+        }
         for (own, other) in [
             (&mut self.formats, other.formats),
             (&mut self.rules, other.rules),
