@@ -1,9 +1,10 @@
 //! The bounds of a server.
 
+use endstop::Termination;
 use std::time::Duration;
 
 /// The bounds of a server. Each has a default.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct ServeOptions {
     /// Number of runs at a time. 16.
     pub max_running: usize,
@@ -34,6 +35,8 @@ pub struct ServeOptions {
     pub request_time: Duration,
     /// Interval of the comments that keep an event stream alive. 15 s.
     pub keep_alive: Duration,
+    /// Returns what to do after an ending, for `next` of a run. `None`: nothing is said.
+    pub advice: Option<fn(Termination) -> String>,
 }
 
 impl Default for ServeOptions {
@@ -50,6 +53,7 @@ impl Default for ServeOptions {
             max_body: 1 << 20,
             request_time: Duration::from_secs(30),
             keep_alive: Duration::from_secs(15),
+            advice: None,
         }
     }
 }

@@ -134,5 +134,8 @@ pub(super) async fn show(
     // The outcome is large, so it is read only for a run that has one.
     let ended = run.state == RunState::Ended;
     let outcome = if ended { app.runs.outcome(&run).await? } else { None };
-    Ok(json(StatusCode::OK, &RunDetail { run: RunView::of(run), outcome }))
+    let ending = run.termination.as_deref().and_then(|name| name.parse::<Termination>().ok());
+    let ending = ending.filter(|ending| !ending.is_success());
+    let next = app.options.advice.zip(ending).map(|(advice, ending)| advice(ending));
+    Ok(json(StatusCode::OK, &RunDetail { run: RunView::of(run), outcome, next }))
 }

@@ -73,6 +73,8 @@ pub(super) struct RunDetail {
     pub(super) run: RunView,
     /// The outcome, as `endstop run --json` prints it; `null` until the run has ended.
     pub(super) outcome: Option<Value>,
+    /// What to do about the ending; `null` until the run has ended, and after a success.
+    pub(super) next: Option<String>,
 }
 
 /// A page of the list of runs.

@@ -165,6 +165,10 @@ function showRun(run) {
   if (run.outcome?.verified !== null && run.outcome?.verified !== undefined) {
     pair(rows, "Verified", run.outcome.verified ? "yes" : "no");
   }
+  for (const call of run.outcome?.no_progress_snapshot?.calls ?? []) {
+    pair(rows, "Repeats", shortened(call.name + "(" + call.arguments + ") → " + call.result));
+  }
+  if (run.next) pair(rows, "Next", run.next + "; more: endstop explain " + run.run_id);
   const answer = run.outcome?.deliverable ?? run.outcome?.last_text;
   if (answer !== null && answer !== undefined) {
     pair(rows, "Answer", "");
@@ -266,7 +270,7 @@ function onEvent(event) {
       addItem(nested + "Message from the loop", event.text, "soft");
       break;
     case "rule_hit":
-      addItem(nested + "Rule fired", JSON.stringify(event.hit), "capacity");
+      addItem(nested + "Rule " + event.hit?.rule + " (" + event.hit?.mode + ")", event.hit?.evidence, "capacity");
       break;
     case "verified":
       addItem(nested + (event.passed ? "Verifier accepted" : "Verifier rejected"), event.output, event.passed ? "success" : "capacity");

@@ -1,8 +1,9 @@
 //! Starting, listing and reading runs.
 
 use crate::support::{Lab, Scripted, Setup, in_time, kinds, numbered};
-use endstop::Limits;
 use endstop::testkit::Turn;
+use endstop::{Limits, Termination};
+use endstop_serve::ServeOptions;
 use serde_json::json;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -50,7 +51,10 @@ async fn request_lowers_limits_only() {
     let agent = Scripted::new(|_| vec![Turn::call("wait", &json!({})); 10]);
     agent.permits.add_permits(100);
     let limits = Limits { max_turns: Some(5), ..Limits::default() };
-    let lab = Lab::of("loop", Scripted { limits, ..agent }).await;
+    let advice = |ending: Termination| format!("about {ending}");
+    let options = ServeOptions { advice: Some(advice), ..ServeOptions::default() };
+    let agents = vec![("loop", Scripted { limits, ..agent })];
+    let lab = Setup { options, ..Setup::of(agents) }.start().await;
     let with = |limits| json!({"agent": "loop", "task": "Go.", "limits": limits});
     for limits in [json!({"max_turns": 6}), json!({"max_turns": "off"}), json!({"nonsense": 1})] {
         let refused = lab.post("/v1/runs", &with(limits)).await;
@@ -60,6 +64,7 @@ async fn request_lowers_limits_only() {
     let run = lab.ended(created["run_id"].as_str().unwrap()).await;
     assert_eq!((&run["termination"], &run["turns"]), (&json!("error_max_turns"), &json!(2)));
     assert_eq!(run["limits"], json!({"max_turns": 2}));
+    assert_eq!(run["next"], "about error_max_turns");
 }
 
 #[tokio::test(flavor = "multi_thread")]

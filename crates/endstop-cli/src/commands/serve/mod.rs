@@ -134,6 +134,7 @@ fn options(args: &ServeArgs) -> Result<ServeOptions> {
         park_expiry,
         hosts: args.hosts.clone(),
         max_connections: open_files::connections(ServeOptions::default().max_connections, 1)?,
+        advice: Some(endstop_report::advice::advice),
         ..ServeOptions::default()
     })
 }
