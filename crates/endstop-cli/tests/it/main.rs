@@ -75,6 +75,8 @@ mod replay;
 mod retention;
 mod run;
 mod run_endings;
+#[cfg(unix)]
+mod schemas;
 mod secrets;
 #[cfg(unix)]
 mod serve;

@@ -143,6 +143,7 @@ pub(in crate::journal::sqlite) fn store_end(
         .prepare_cached(
             "UPDATE runs SET ended_ms = ?2, termination = ?3, category = ?4, turns = ?5,
              cost_usd = ?6, outcome = ?7, verified = ?8, ended_conversation = ?9,
+             provider = COALESCE(provider, ?10), model = COALESCE(model, ?11),
              driver = NULL WHERE number = ?1",
         )?
         .execute(params![
@@ -155,6 +156,9 @@ pub(in crate::journal::sqlite) fn store_end(
             text,
             outcome.verified,
             conversation,
+            // Of a guest they are known from its calls only.
+            outcome.provider,
+            outcome.model,
         ])?;
     Ok(numbers)
 }
