@@ -350,7 +350,7 @@ pub(crate) struct RunsArgs {
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct CancelArgs {
-    /// The run: its id, or a prefix of the id (`endstop runs --live` and `endstop pending` list
+    /// The run: its id, a prefix of the id, or `last` (`endstop runs --live` and `endstop pending` list
     /// them).
     pub(crate) run: String,
     /// The journal file of a parked run [default: journal.db in the user's state folder].
@@ -362,7 +362,7 @@ pub(crate) struct CancelArgs {
 #[command(after_help = "What the run has spent so far counts against the new limits; limits that \
         are not given stay.\n\nExample: endstop limits nightly-7 --max-turns 80 --max-budget-usd 4")]
 pub(crate) struct LiveLimitsArgs {
-    /// The run: its id, or a prefix of the id (`endstop runs --live` lists them).
+    /// The run: its id, a prefix of the id, or `last` (`endstop runs --live` lists them).
     pub(crate) run: String,
     #[command(flatten)]
     pub(crate) limits: LimitArgs,

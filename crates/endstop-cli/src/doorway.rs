@@ -126,6 +126,18 @@ pub(crate) fn tip(error: &clap::Error) -> Option<String> {
     }
 }
 
+/// Returns any other error of the arguments in one line: the problem and the tip, without the usage.
+pub(crate) fn one_line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let text = text.split("\n\nUsage:").next().unwrap_or(&text);
+    let text = text.split("\n\nFor more information").next().unwrap_or(text);
+    let lines = text.trim_start_matches("error: ").lines().map(str::trim);
+    let lines: Vec<&str> = lines.filter(|line| !line.is_empty()).collect();
+    let whole = lines.join(" ").replace(" tip: ", "; ");
+    let similar = ["a similar argument exists:", "a similar value exists:"];
+    similar.iter().fold(whole, |text, words| text.replace(words, "did you mean"))
+}
+
 /// Returns the words up to the next flag.
 fn task(words: &[String]) -> String {
     let words: Vec<&str> =

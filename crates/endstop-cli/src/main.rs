@@ -82,8 +82,7 @@ fn main() -> ExitCode {
             } else if let Some(problem) = doorway::tip(&error) {
                 output::problem(&problem, asks_for_json());
             } else {
-                let text = error.to_string();
-                output::problem(text.trim_start_matches("error: ").trim_end(), asks_for_json());
+                output::problem(&doorway::one_line(&error), asks_for_json());
             }
             return finish(Ok(Status::OfCommand(status)), false);
         }

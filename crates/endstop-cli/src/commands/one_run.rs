@@ -97,6 +97,13 @@ fn read(path: &Path) -> Result<Vec<Value>> {
         };
         match event.get("type").and_then(Value::as_str) {
             None => return Err(wrong("missing field `type`, so this is not an event")),
+            Some("recording") => {
+                return Err(Failure::usage(format!(
+                    "{}: a recording of a provider, which has no run; play it with `endstop run --replay FILE TASK`, \
+                     and explain that run",
+                    source.name()
+                )));
+            }
             Some("outcome") => {
                 Outcome::deserialize(&event)
                     .map_err(|error| wrong(&format!("not an outcome: {error}")))?;

@@ -54,9 +54,15 @@ pub(crate) fn live() -> Result<Vec<Found>> {
     Ok(found)
 }
 
-/// Finds one live run by its id or a prefix of it.
+/// Finds one live run by its id, a prefix of it, or `last`: the one that started last.
 pub(crate) fn find(name: &str) -> Result<Found> {
     let mut all = live()?;
+    if name == "last"
+        && let Some(youngest) = all.iter().map(|found| found.run.elapsed_ms).min()
+    {
+        all.retain(|found| found.run.elapsed_ms == youngest);
+        return Ok(all.swap_remove(0));
+    }
     let exact = all.iter().position(|found| found.run.run_id == name);
     // Two processes may have runs of the same name, and a guess could stop the wrong one.
     if let Some(at) = exact.filter(|_| all.iter().filter(|f| f.run.run_id == name).count() == 1) {

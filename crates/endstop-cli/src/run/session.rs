@@ -16,7 +16,7 @@ use crate::control::{Control, Controlled};
 use crate::failure::{Failure, Result};
 use crate::new_file::NewFile;
 use crate::output;
-use crate::render::advice::{AFTER_DIVERGENCE, Again, Facts, in_journal, of_demo};
+use crate::render::advice::{AFTER_DIVERGENCE, Again, Facts, before_repeats, in_journal, of_demo};
 use crate::render::card::{Beside, card};
 use crate::render::date::now_ms;
 use crate::render::parked::{request_lines, resume_command};
@@ -236,7 +236,7 @@ impl RunSession {
     fn beside(&self, outcome: &Outcome, diverged: Option<&Warning>, unverified: bool) -> Beside {
         let mut beside = Beside { unverified, ..Beside::default() };
         let facts = Facts::of(outcome);
-        let mut again = None;
+        let (mut again, mut back) = (None, None);
         if let (Some(journal), Some(id)) = (&self.journal, outcome.run_id.as_deref()) {
             if let Some(verified) = outcome.verified
                 && let Err(error) = journal.verified(id, verified)
@@ -251,6 +251,7 @@ impl RunSession {
                     && let Ok(recorded) = journal.load(&id)
                 {
                     again = Again::of(facts, &recorded, &id, named);
+                    back = before_repeats(outcome, &recorded, &id, named);
                 }
                 let explain = in_journal(&format!("endstop explain {id}"), named);
                 beside.run = Some(format!("{id} ({explain})"));
@@ -258,7 +259,9 @@ impl RunSession {
         }
         let mut next = match diverged {
             Some(_) => AFTER_DIVERGENCE.to_owned(),
-            None => facts.next(again.as_ref(), self.named_journal.as_deref()),
+            None => {
+                back.unwrap_or_else(|| facts.next(again.as_ref(), self.named_journal.as_deref()))
+            }
         };
         if self.demo && facts.is_failure() {
             next = of_demo(&next);

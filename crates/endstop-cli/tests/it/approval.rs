@@ -50,6 +50,11 @@ fn call_text_cannot_imitate_question() {
     let call: String =
         rows.iter().filter_map(|row| row.strip_prefix("│ ")).collect::<Vec<_>>().concat();
     assert!(call.contains("\\n? Run it?") && call.contains("\\u202e\\u200b"), "{rows:#?}");
+    // Any other letter is explained, and asked again.
+    terminal.types("?\n");
+    let explained = || terminal.rows().iter().any(|row| row.starts_with("? y runs the call"));
+    eventually("the explanation", explained);
+    is_asked(&terminal);
     terminal.types("n\n");
     let (code, seen) = terminal.finish();
     assert_eq!(code, 0);

@@ -62,7 +62,7 @@ fn invalid_arguments_are_refused() {
     cli.write("body", "{}");
     let cases: [Case<'_>; 11] = [
         (&["fly"], &["'fly'", "--help"]),
-        (&["simulate", "--nope"], &["'--nope'", "simulate"]),
+        (&["simulate", "--nope"], &["'--nope'", "found"]),
         (&["run", "Hello.", "--max-turnz", "5"], &["'--max-turnz'", "'--max-turns'"]),
         (&["demo", "fixx"], &["demo `fixx`", "did you mean `fix`", "cut, budget, cancel"]),
         (&["providers", "opnai"], &["provider `opnai`", "did you mean `openai`", "anthropic, "]),

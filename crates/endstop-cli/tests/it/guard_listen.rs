@@ -323,7 +323,7 @@ fn live_runs_are_listed_limited_and_cancelled() {
     assert_eq!(status, 400);
     assert!(body.contains("cancelled"), "{body}");
     for (args, note) in [
-        (&["cancel", "nightly-1"][..], "no live run `nightly-1`"),
+        (&["cancel", "nightly-1"][..], "has ended (cancelled), so it cannot be changed"),
         (&["limits", "x", "--max-turns", "2"], "no live run `x`"),
         (&["limits", "x"], "no limit is given"),
         (&["limits", "x", "--max-turns", "many"], "--max-turns: "),

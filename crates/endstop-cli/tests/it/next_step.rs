@@ -177,7 +177,7 @@ fn cases(ending: Termination) -> Vec<Case> {
             Says("a larger context window"),
         )],
         Termination::ErrorNoProgress => vec![
-            Case::new(20, "--tool shell", call("shell"), Continues("--max-unproductive-turns 6")),
+            Case::new(20, "--tool shell", call("shell"), Continues("--at 1 --message")),
             Case::new(20, "", Turn::text(" "), Continues("--max-empty-turns 2")),
             Case::new(
                 20,

@@ -46,6 +46,9 @@ pub(crate) fn run(args: &BacktestArgs, as_json: bool) -> Result {
         for finding in report.census.problems() {
             why = format!("{why}\n  {finding}");
         }
+        if !why.contains('\n') {
+            why += ": no file there has runs; `endstop audit --find` searches the folders of known agents";
+        }
         return Err(Failure::usage(why));
     }
     if let Some(problems) = problems(&report).filter(|_| args.strict) {

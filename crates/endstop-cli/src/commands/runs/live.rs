@@ -52,7 +52,8 @@ pub(crate) fn cancel(args: &CancelArgs, json: bool) -> Result {
         Ok(found) => found,
         Err(failure) => {
             // A parked run has no process, so only its journal can cancel it.
-            let run = cancel(&args.run, args.journal.as_deref())?.ok_or(failure)?;
+            let run = cancel(&args.run, args.journal.as_deref())?
+                .ok_or_else(|| of_ended(&args.run, args.journal.as_deref()).unwrap_or(failure))?;
             done("cancelled", &run, json);
             return Ok(0);
         }
@@ -77,10 +78,24 @@ pub(crate) fn limits(args: &LiveLimitsArgs, json: bool) -> Result {
         set_by_flag(&mut endstop::Limits::none(), name, &value).map_err(Failure::usage)?;
         limits.insert(name.to_owned(), value);
     }
-    let found = find(&args.run)?;
+    let found = find(&args.run).map_err(|failure| of_ended(&args.run, None).unwrap_or(failure))?;
     found.ask(&Request::Limits { run: found.run.run_id.clone(), limits })?;
     done("limits_changed", &found.run.run_id, json);
     Ok(0)
+}
+
+/// Returns the error for a stored run that is not live any more.
+#[cfg(unix)]
+fn of_ended(name: &str, journal: Option<&std::path::Path>) -> Option<Failure> {
+    use crate::config::journal_path::{self, JournalPath};
+    use crate::visible::visible;
+    let journal = journal_path::to_read(&JournalPath::of(journal, None).ok()?).ok()?;
+    let id = journal.find(name).ok()?;
+    let run = journal.load(&id).ok()?;
+    let (id, ending) = (visible(&id), visible(run.outcome?["termination"].as_str()?));
+    Some(Failure::usage(format!(
+        "run {id} has ended ({ending}), so it cannot be changed; `endstop explain {id}` has the next step"
+    )))
 }
 
 #[cfg(unix)]

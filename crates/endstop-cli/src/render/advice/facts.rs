@@ -17,6 +17,10 @@ impl<'a> Facts<'a> {
         Facts(outcome)
     }
 
+    pub(crate) const fn outcome(self) -> &'a Outcome {
+        self.0
+    }
+
     /// Describes the ending, and names the component that decided if the ending alone does not
     /// identify it.
     pub(crate) fn meaning(self) -> String {

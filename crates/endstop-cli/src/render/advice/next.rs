@@ -52,7 +52,7 @@ impl Facts<'_> {
         }
         match (termination, layer, &decided_by.decision) {
             (Termination::Stop | Termination::Submitted, ..) if *verified == Some(false) => {
-                "read what the verifier printed, and run again with that in the task".to_owned()
+                "read what the verifier printed; --verify-rounds 3 gives it to the model, which tries again".to_owned()
             }
             (
                 Termination::ErrorMaxBudgetUsd | Termination::ErrorMaxTokens,
@@ -73,6 +73,9 @@ impl Facts<'_> {
                 "let the program use the address in OPENAI_BASE_URL, ANTHROPIC_BASE_URL or GOOGLE_GEMINI_BASE_URL, \
                  which guard sets for it; --allow-no-calls accepts a program that need not call a model"
                     .to_owned()
+            }
+            (Termination::ErrorNoProgress, _, Decision::Limit(Limit::MaxEmptyTurns)) => {
+                "try another model; or raise --max-empty-turns".to_owned()
             }
             (Termination::ErrorDuringExecution, _, Decision::UnknownFinish) => {
                 "if the answer is complete, add --accept-unknown-finish".to_owned()
@@ -178,10 +181,13 @@ impl Facts<'_> {
             Remedy::Limit(Limit::MaxContinuations) => {
                 format!("let the model continue its answer: {command}")
             }
+            Remedy::Limit(Limit::MaxEmptyTurns) => {
+                format!("try another model; to continue nevertheless: {command}")
+            }
             // A higher limit alone does not remove the cause.
-            Remedy::Limit(
-                Limit::MaxConsecutiveMistakes | Limit::MaxUnproductiveTurns | Limit::MaxEmptyTurns,
-            ) => format!("{}; to continue nevertheless: {command}", self.in_table()),
+            Remedy::Limit(Limit::MaxConsecutiveMistakes | Limit::MaxUnproductiveTurns) => {
+                format!("{}; to continue nevertheless: {command}", self.in_table())
+            }
             Remedy::Limit(_) if again.repeats_turn() => {
                 format!("repeat the turn with a higher limit: {command}")
             }

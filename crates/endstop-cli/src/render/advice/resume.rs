@@ -121,6 +121,29 @@ fn branch(recorded: &RecordedRun, run: &str, turn: u32) -> Option<String> {
     Some(format!("endstop branch {run} --at {kept}"))
 }
 
+/// Returns what to do about turns without progress: the command that branches before them, with a message. A demo
+/// cannot be branched, so its command names another run. `None` if the run cannot be branched there.
+pub(crate) fn before_repeats(
+    outcome: &Outcome,
+    recorded: &RecordedRun,
+    run: &str,
+    journal: Option<&Path>,
+) -> Option<String> {
+    if Facts::of(outcome).limit() != Some(Limit::MaxUnproductiveTurns) {
+        return None;
+    }
+    let stale = outcome.no_progress_snapshot.as_ref()?.unproductive_turns;
+    let first = outcome.turns.checked_sub(stale)?.checked_add(1)?;
+    let demo = recorded.header.settings["demo"].is_string();
+    if recorded.damage.is_some() || !(demo || is_resumable(&recorded.header)) {
+        return None;
+    }
+    let command = branch(recorded, if demo { "RUN" } else { run }, first)?;
+    let command = format!("{command} --message \"…\"");
+    let command = if demo { command } else { Again::new(command, recorded, journal).command() };
+    Some(format!("describe the obstacle to the model, from before the repeats: {command}"))
+}
+
 /// Returns the turn of the run's last model call, and the output cap that was sent.
 fn last_call(recorded: &RecordedRun, spec: RunSpec) -> Option<(u32, Option<u64>)> {
     let mut replay = Replay::new(spec);

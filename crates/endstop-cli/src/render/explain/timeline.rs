@@ -5,7 +5,7 @@ use super::open_call::open_call;
 use super::repeats::{Repeat, repeats_of};
 use super::turns::{Turn, turns_of};
 use crate::failure::{Failure, Result};
-use crate::render::advice::{AFTER_DIVERGENCE, Again, Facts, in_journal, of_demo};
+use crate::render::advice::{AFTER_DIVERGENCE, Again, Facts, before_repeats, in_journal, of_demo};
 use crate::render::card::Beside;
 use endstop::core::{Limit, NanoUsd, RunEvent};
 use endstop::journal::{BranchSummary, RecordedRun, brief};
@@ -211,7 +211,8 @@ impl Timeline {
             return facts.next_of_guarded(header.settings["profile"].as_str());
         }
         let again = Again::of(facts, run, &header.id, journal);
-        let next = facts.next(again.as_ref(), journal);
+        let back = before_repeats(facts.outcome(), run, &header.id, journal);
+        let next = back.unwrap_or_else(|| facts.next(again.as_ref(), journal));
         let demo = header.settings["demo"].is_string() && facts.is_failure();
         Some(if demo { of_demo(&next) } else { next })
     }

@@ -114,8 +114,13 @@ fn question(call: &ToolCall) -> HookDecision {
                 );
             }
             Some("v" | "view") => page(&shown.rows(width), height),
-            // Any other input, also a closed terminal, denies: only an explicit yes may run a
-            // command.
+            // Any other letter is a slip, so the question is explained and asked again.
+            Some(other) if !other.is_empty() && !matches!(other, "n" | "no") => {
+                output::shown(
+                    "? y runs the call as it is shown, n denies it and the model reads so, h ends the run\n",
+                );
+            }
+            // Also an empty line and a closed terminal deny: only an explicit yes may run a command.
             _ => {
                 return HookDecision::Deny(
                     "the user denied this call at the approval prompt".to_owned(),
