@@ -35,6 +35,7 @@ mod aws_profile;
 mod claude;
 mod codex;
 mod command;
+mod copilot;
 mod gemini;
 mod opencode;
 mod parse;

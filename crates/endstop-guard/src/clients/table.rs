@@ -2,7 +2,7 @@
 
 use super::plan::Plan;
 use super::wiring::{Unguardable, Warning};
-use super::{aider, claude, codex, gemini, opencode, pi, qwen};
+use super::{aider, claude, codex, copilot, gemini, opencode, pi, qwen};
 
 /// A client that is known.
 #[derive(Clone, Copy)]
@@ -277,6 +277,75 @@ pub const CLIENTS: &[Client] = &[
         ],
         resume: "pi --continue",
         wire: pi::wire,
+    },
+    Client {
+        name: "Copilot CLI",
+        programs: &["copilot"],
+        packages: &["@github/copilot"],
+        modules: &[],
+        tested: "1.0.102",
+        offers_tools: true,
+        reads_variables: false,
+        no_run: &[
+            "-v",
+            "--version",
+            "-h",
+            "--help",
+            "completion",
+            "help",
+            "init",
+            "login",
+            "logout",
+            "mcp",
+            "plugin",
+            "update",
+            "version",
+        ],
+        valued: &[
+            "--add-dir",
+            "--additional-mcp-config",
+            "--agent",
+            "--allow-tool",
+            "--deny-tool",
+            "-i",
+            "--interactive",
+            "--log-dir",
+            "--log-level",
+            "--model",
+            "-p",
+            "--prompt",
+        ],
+        resume: "copilot --continue",
+        wire: copilot::wire,
+    },
+    Client {
+        name: "mini-SWE-agent",
+        programs: &["mini", "mini-swe-agent", "mini-e", "mini-extra"],
+        packages: &["mini-swe-agent"],
+        modules: &["minisweagent"],
+        tested: "2.4.6",
+        // A configuration may ask for commands as text.
+        offers_tools: false,
+        reads_variables: true,
+        no_run: &["-h", "--help", "config", "inspect"],
+        valued: &[
+            "--agent-class",
+            "-c",
+            "--config",
+            "--cost-limit",
+            "--environment-class",
+            "-l",
+            "-m",
+            "--model",
+            "--model-class",
+            "-o",
+            "--output",
+            "-t",
+            "--task",
+        ],
+        resume: "",
+        // The variables are enough: those of its own file do not replace them.
+        wire: |_| {},
     },
     Client {
         name: "crush",

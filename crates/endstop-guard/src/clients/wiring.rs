@@ -212,6 +212,8 @@ pub enum Unguardable {
     GeminiOnVertex,
     /// Cursor.
     Cursor,
+    /// Copilot CLI with the models of GitHub.
+    CopilotHosted,
     /// Bedrock without keys in the environment or in a profile.
     BedrockWithoutKeys,
     /// Bedrock without a region.
@@ -246,6 +248,7 @@ impl Unguardable {
                 "Gemini CLI on Vertex AI calls an address with its project"
             }
             Unguardable::Cursor => "Cursor calls its own service, which has no base URL",
+            Unguardable::CopilotHosted => "Copilot CLI calls the models of GitHub, which have no base URL",
             Unguardable::BedrockWithoutKeys => {
                 "calls to Bedrock are signed for their host, and there are no keys to sign them again"
             }
@@ -285,6 +288,10 @@ impl Unguardable {
             }
             Unguardable::GeminiOnVertex => "use a key of the Gemini API",
             Unguardable::Cursor => "use a client with a base URL",
+            Unguardable::CopilotHosted => {
+                "name a provider in COPILOT_PROVIDER_BASE_URL, with its key in COPILOT_PROVIDER_API_KEY and a model in \
+                 COPILOT_MODEL"
+            }
             Unguardable::BedrockWithoutKeys => {
                 "set AWS_BEARER_TOKEN_BEDROCK, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE \
                  for a profile that contains keys, and AWS_REGION"

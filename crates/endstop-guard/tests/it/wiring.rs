@@ -609,6 +609,35 @@ fn qwen_login_is_reported() {
 }
 
 #[test]
+fn provider_of_copilot_has_its_own_upstream() {
+    let base = "https://acme.openai.azure.com/openai/deployments/gpt";
+    for program in ["copilot -p t", "npx @github/copilot@latest -p t"] {
+        let wiring = wired(program, &[("COPILOT_PROVIDER_BASE_URL", base)], &NoFiles);
+        assert_eq!(wiring.warnings, []);
+        let source = Source::Variable("COPILOT_PROVIDER_BASE_URL".to_owned());
+        assert_eq!(wiring.services, [("/copilot", base.to_owned(), source)]);
+        let url = format!("{U}/copilot");
+        assert_eq!(wiring.variable("COPILOT_PROVIDER_BASE_URL"), Some(&*url));
+        assert_eq!(wiring.resume, Some("copilot --continue"));
+    }
+    let wiring = wired("copilot -p t", &[("OPENAI_API_KEY", "k")], &NoFiles);
+    assert_eq!(wiring.warnings, [Warning::Unguardable(Unguardable::CopilotHosted)]);
+    assert!(wiring.warnings[0].is_unguarded());
+    assert!(wired("copilot help", &[], &NoFiles).makes_no_run);
+}
+
+#[test]
+fn mini_swe_agent_needs_only_the_variables() {
+    for program in ["mini -t task -y", "uvx mini-swe-agent -t task", "python -m minisweagent"] {
+        let wiring = wired(program, &[], &NoFiles);
+        assert_eq!((wiring.client, wiring.is_agent), (Some("mini-SWE-agent"), false), "{program}");
+        assert_eq!(words(&wiring).join(" "), program);
+        assert_eq!(wiring.warnings, []);
+    }
+    assert!(wired("mini-extra config setup", &[], &NoFiles).makes_no_run);
+}
+
+#[test]
 fn broken_user_file_is_reported() {
     let disk = Disk(vec![("/home/u/.codex/config.toml", "a = = sk-secret")]);
     let wiring = wired("codex", &[], &disk);
