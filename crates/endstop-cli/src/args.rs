@@ -2,7 +2,7 @@
 
 use crate::assert_args::AssertArgs;
 use crate::compare_args::CompareCommand;
-use crate::config::flag::{GUARD, Heading};
+use crate::config::flag::{GUARD, Heading, SERVE};
 use crate::config::limits::LimitArgs;
 use crate::config::settings::OfCommand;
 use crate::input::is_short_help;
@@ -59,7 +59,7 @@ pub(crate) enum Command {
     #[cfg(feature = "acp")]
     Acp(Box<AcpArgs>),
     /// Serve runs of named agents over HTTP, with a live page.
-    Serve(ServeArgs),
+    Serve(Box<ServeArgs>),
     /// Run named agents durably on Restate, on any number of machines.
     #[cfg(feature = "restate")]
     Worker(Box<WorkerArgs>),
@@ -232,6 +232,8 @@ pub(crate) struct ServeArgs {
     /// The address to listen on. Any other than loopback requires a token.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:4180")]
     pub(crate) listen: String,
+    #[command(flatten)]
+    pub(crate) settings: OfCommand<{ SERVE }>,
     /// The settings file with the agents, instead of the endstop.toml of this folder.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,

@@ -12,6 +12,7 @@ mod failure;
 mod features;
 mod input;
 mod new_file;
+mod notify;
 mod open_files;
 mod output;
 mod park_args;

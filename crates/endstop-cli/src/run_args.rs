@@ -96,10 +96,6 @@ pub(crate) struct OutputArgs {
     /// Replace the files that the run writes, such as that of --events, if they exist and are not empty.
     #[arg(long, hide_short_help = is_short_help())]
     pub(crate) overwrite: bool,
-    /// A command that runs when the run is parked or has ended; it reads a line of JSON from its
-    /// standard input.
-    #[arg(long, value_name = "CMD", hide_short_help = is_short_help())]
-    pub(crate) notify: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, clap::Args)]

@@ -1,5 +1,7 @@
 //! The arguments of `endstop worker`.
 
+use crate::config::flag::SERVE;
+use crate::config::settings::OfCommand;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -44,6 +46,8 @@ pub(crate) struct WorkerArgs {
     /// its `max_budget_usd` in it.
     #[arg(long, value_name = "NAME=USD")]
     pub(crate) shared_budget: Option<String>,
+    #[command(flatten)]
+    pub(crate) settings: OfCommand<{ SERVE }>,
     /// The settings file with the agents, instead of the endstop.toml of this folder.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,

@@ -44,7 +44,7 @@ pub(crate) fn run(args: &BranchArgs, json: bool) -> Result {
         (settings.verify_after(), settings.dir.clone(), settings.limits.clone());
     let allow_http = settings.allow_http;
     let runtime = runtime()?;
-    let Built { agent, servers, secrets, questions } =
+    let Built { agent, servers, secrets, questions, notifier } =
         build(settings, &Attached::default(), &mut cassette, Some(&journal), &runtime)?;
     let session = RunSession {
         events,
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &BranchArgs, json: bool) -> Result {
         named_journal: args.settings.journal.clone(),
         demo: false,
         answer_only: args.output.answer_only,
-        notify: args.output.notify.clone(),
+        notifier,
         accept_divergence: false,
         servers,
         secrets,

@@ -5,6 +5,7 @@
 use crate::args::DemoArgs;
 use crate::config::journal_path::{self, JournalPath};
 use crate::failure::{Failure, Result};
+use crate::notify::Notifier;
 use crate::output;
 use crate::run::agent::runtime;
 use crate::run::cassette::Cassette;
@@ -81,7 +82,7 @@ pub(crate) fn run(args: &DemoArgs, json: bool) -> Result {
         named_journal: None,
         demo: true,
         answer_only: false,
-        notify: None,
+        notifier: Notifier::default(),
         accept_divergence: false,
         servers,
         secrets,

@@ -82,7 +82,7 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> Result {
     let runtime = runtime()?;
     // The agent is built before standard input is read, so that a wrong setting is reported without
     // waiting for the input.
-    let Built { agent, servers, secrets, questions } =
+    let Built { agent, servers, secrets, questions, notifier } =
         build(settings, &attached, &mut cassette, journal.as_ref(), &runtime)?;
     let task = task(args, &cassette)?;
     cassette.task(&task);
@@ -94,7 +94,7 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> Result {
         named_journal,
         demo: false,
         answer_only: args.output.answer_only,
-        notify: args.output.notify.clone(),
+        notifier,
         accept_divergence: args.accept_divergence,
         servers,
         secrets,
@@ -125,7 +125,7 @@ fn resume(args: &RunArgs, name: &str, json: bool) -> Result {
         (settings.verify_after(), settings.dir.clone(), settings.limits.clone());
     let allow_http = settings.allow_http;
     let runtime = runtime()?;
-    let Built { agent, servers, secrets, questions } =
+    let Built { agent, servers, secrets, questions, notifier } =
         build(settings, &Attached::default(), &mut cassette, Some(&journal), &runtime)?;
     let mut how = Resume::new(&id);
     if args.accept_changes {
@@ -152,7 +152,7 @@ fn resume(args: &RunArgs, name: &str, json: bool) -> Result {
         named_journal: args.settings.journal.clone(),
         demo: false,
         answer_only: args.output.answer_only,
-        notify: args.output.notify.clone(),
+        notifier,
         accept_divergence: false,
         servers,
         secrets,

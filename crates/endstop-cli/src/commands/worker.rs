@@ -1,9 +1,10 @@
 //! `endstop worker`: runs of named agents on Restate.
 
 use crate::config::journal_path::{self, JournalPath};
-use crate::config::settings::{SettingArgs, Settings};
+use crate::config::settings::Settings;
 use crate::config::trust::{Layers, shown};
 use crate::failure::{Failure, Result};
+use crate::notify::Notifier;
 use crate::open_files;
 use crate::output;
 use crate::run::durable::DurableAgent;
@@ -28,7 +29,8 @@ pub(crate) fn run(args: &WorkerArgs, json: bool) -> Result {
         return export(run, &store, args, json);
     }
     let layers = Layers::find(args.config.as_deref(), Path::new("."))?;
-    let settings = layers.settings(&SettingArgs::default())?;
+    let mut settings = layers.settings(&args.settings)?;
+    settings.above(&args.settings)?;
     layers.announce(&settings);
     let options = options(args)?;
     let budget = args.shared_budget.as_deref().map(shared_budget).transpose()?;
@@ -38,8 +40,11 @@ pub(crate) fn run(args: &WorkerArgs, json: bool) -> Result {
         .enable_all()
         .build()
         .map_err(|error| Failure::fault(format!("could not start the async runtime: {error}")))?;
-    let agents = agents(&settings, budget.as_ref(), &runtime)?;
+    let report = Some(Notifier::on_stderr());
+    let notifier = Notifier::begin(&settings.notify, settings.allow_http, report)?;
+    let agents = agents(&settings, budget.as_ref(), &notifier, &runtime)?;
     let status = runtime.block_on(serve(args, options, store, agents, json));
+    notifier.finish();
     // Attempts have ended with their requests; nothing else may delay the exit.
     runtime.shutdown_background();
     status
@@ -97,6 +102,7 @@ fn shared_budget(text: &str) -> Result<BudgetCeiling> {
 fn agents(
     settings: &Settings,
     budget: Option<&BudgetCeiling>,
+    notifier: &Notifier,
     runtime: &Runtime,
 ) -> Result<Agents> {
     let mut all: Vec<(String, Arc<dyn AgentSource>)> = Vec::new();
@@ -105,7 +111,12 @@ fn agents(
         let origin = settings.origins.get(&format!("agents.{name}"));
         let file = origin.map_or("endstop.toml", |origin| origin.place());
         let own = settings.of_agent(name, &shown(file))?;
-        let agent = runtime.block_on(DurableAgent::connect(name, own, budget.cloned()))?;
+        let agent = runtime.block_on(DurableAgent::connect(
+            name,
+            own,
+            budget.cloned(),
+            notifier.clone(),
+        ))?;
         secrets = secrets.and(agent.secrets());
         all.push((name.clone(), Arc::new(agent)));
     }

@@ -16,6 +16,8 @@ pub(crate) const ACP: Commands = 1 << 2;
 pub(crate) const GUARD: Commands = 1 << 3;
 /// The agents of a settings file, `[agents.NAME]`, which `serve` and `worker` run.
 pub(crate) const AGENT: Commands = 1 << 4;
+/// The servers of runs, `serve` and `worker`.
+pub(crate) const SERVE: Commands = 1 << 5;
 /// Only a settings file as a whole.
 pub(crate) const FILE: Commands = 0;
 

@@ -53,7 +53,9 @@ impl Settings {
             }
         }
         // The user's own ceilings apply to a resumed run as to a new one.
-        settings.spend = settings.spend.below(&trust::journal::own_settings()?.spend);
+        let own = trust::journal::own_settings()?;
+        settings.spend = settings.spend.below(&own.spend);
+        settings.notify = own.notify;
         settings.stored_in = Some(place.journal.to_owned());
         // Consent is asked before the flags are merged, because flags come from the user and need
         // none.

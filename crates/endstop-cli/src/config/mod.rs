@@ -9,6 +9,7 @@ pub(crate) mod kind;
 pub(crate) mod kinds;
 pub(crate) mod limits;
 mod load;
+pub(crate) mod notify;
 pub(crate) mod params;
 pub(crate) mod park;
 pub(crate) mod servers;

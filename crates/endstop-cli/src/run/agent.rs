@@ -5,6 +5,7 @@ use crate::config::journal_path;
 use crate::config::settings::{Apply, ROWS, Settings};
 use crate::config::spend::SpendSettings;
 use crate::failure::{Failure, Result};
+use crate::notify::Notifier;
 use crate::open_files;
 use crate::run::approve::{AskOnTerminal, Questions};
 use crate::run::attach::Attached;
@@ -28,6 +29,8 @@ pub(crate) struct Built {
     pub(crate) servers: Servers,
     pub(crate) secrets: KnownKeys,
     pub(crate) questions: Cell<Option<Questions>>,
+    /// Notifies a person of the run.
+    pub(crate) notifier: Notifier,
 }
 
 /// The place where a person is asked about tool calls.
@@ -113,9 +116,14 @@ pub(crate) async fn built(
             }
         };
     }
-    let agent = with_settings(builder, &settings).build();
+    let notifier = match asked_on {
+        AskedOn::Terminal => Notifier::begin(&settings.notify, settings.allow_http, None)?,
+        AskedOn::Events => Notifier::default(),
+    };
+    let builder = notifier.follows(with_settings(builder, &settings), &settings.limits, false);
+    let agent = builder.build();
     let agent = agent.map_err(|error| Failure::usage(error.to_string()))?;
-    Ok(Built { agent, servers, secrets, questions })
+    Ok(Built { agent, servers, secrets, questions, notifier })
 }
 
 fn has_tools(settings: &Settings) -> bool {

@@ -1,7 +1,7 @@
 //! The agents of `endstop worker` that settings files define.
 //!
 //! ```text
-//! let agent = DurableAgent::connect("reviewer", settings, None).await?; // servers, key, tools
+//! let agent = DurableAgent::connect("reviewer", settings, None, notifier).await?; // servers, key, tools
 //! let built = agent.build(&plan)?;                                      // for each attempt at a run
 //! ```
 
@@ -9,6 +9,7 @@ use super::served::{ServedAgent, built};
 use crate::config::park::ParkSettings;
 use crate::config::settings::Settings;
 use crate::failure::{Failure, Result};
+use crate::notify::Notifier;
 use endstop::Limits;
 use endstop::wire::redact::KnownKeys;
 use endstop_restate::{AgentSource, BudgetCeiling, BuiltAgent, RunPlan};
@@ -26,6 +27,7 @@ impl DurableAgent {
         name: &str,
         settings: Settings,
         budget: Option<BudgetCeiling>,
+        notifier: Notifier,
     ) -> Result<DurableAgent> {
         if settings.spend.budget(settings.project.as_deref(), false, None).is_err() {
             return Err(Failure::usage(
@@ -34,7 +36,7 @@ impl DurableAgent {
             ));
         }
         let park = settings.park.unwrap_or_default();
-        let served = ServedAgent::connect(name, settings, None).await?;
+        let served = ServedAgent::connect(name, settings, None, notifier).await?;
         Ok(DurableAgent { served, park, budget })
     }
 

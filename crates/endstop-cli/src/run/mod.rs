@@ -10,7 +10,6 @@ pub(crate) mod durable;
 pub(crate) mod earlier;
 pub(crate) mod events;
 mod line;
-mod notify;
 pub(crate) mod retention;
 pub(crate) mod served;
 pub(crate) mod servers;

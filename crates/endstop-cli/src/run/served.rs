@@ -1,7 +1,7 @@
 //! The agents of `endstop serve` that settings files define.
 //!
 //! ```text
-//! let agent = ServedAgent::connect("reviewer", settings, &journal).await?; // servers, key, tools
+//! let agent = ServedAgent::connect("reviewer", settings, &journal, notifier).await?; // servers, key, tools
 //! let built = agent.build(&plan)?;                                         // for each run
 //! ```
 
@@ -9,6 +9,7 @@ use super::agent::{budget_of_day, http_provider, with_settings, with_tools};
 use super::servers::Servers;
 use crate::config::settings::Settings;
 use crate::failure::{Failure, Result};
+use crate::notify::Notifier;
 use crate::render::date::now_ms;
 use endstop::agent::{Agent, AgentBuilder};
 use endstop::budget::SharedBudget;
@@ -32,6 +33,7 @@ pub(crate) struct ServedAgent {
     provider: Arc<HttpProvider>,
     servers: Servers,
     secrets: KnownKeys,
+    notifier: Notifier,
     /// The budget of the day (since 1970-01-01 UTC) that the runs of this process share.
     today: Mutex<Option<(u64, Option<SharedBudget>)>>,
 }
@@ -42,6 +44,7 @@ impl ServedAgent {
         name: &str,
         settings: Settings,
         journal: Option<&SqliteJournal>,
+        notifier: Notifier,
     ) -> Result<ServedAgent> {
         let named = |failure: Failure| {
             let message = format!("[agents.{name}]: {}", failure.message);
@@ -77,6 +80,7 @@ impl ServedAgent {
             provider,
             servers,
             secrets,
+            notifier,
             today: Mutex::default(),
         };
         // Built once now, so that a setting that no run can use is reported at the start.
@@ -107,7 +111,7 @@ impl ServedAgent {
             // does not change the ending.
             builder = settings.verified_by(builder);
         }
-        Ok(with_settings(builder, &settings))
+        Ok(self.notifier.follows(with_settings(builder, &settings), &settings.limits, true))
     }
 }
 

@@ -4,7 +4,6 @@ use super::approve::{Asked, Question, Questions, answered, ask, next};
 use super::cassette::Cassette;
 use super::events::{EventFile, Keep};
 use super::line::Line;
-use super::notify;
 use super::servers::Servers;
 use super::signals::{Signals, StopSignal};
 use super::start::{Begin, start};
@@ -15,6 +14,7 @@ use crate::control::own_run::OwnRun;
 use crate::control::{Control, Controlled};
 use crate::failure::{Failure, Result};
 use crate::new_file::NewFile;
+use crate::notify::{self, Notifier};
 use crate::output;
 use crate::render::advice::{AFTER_DIVERGENCE, Again, Facts, before_repeats, in_journal, of_demo};
 use crate::render::card::{Beside, card};
@@ -74,8 +74,8 @@ pub(crate) struct RunSession {
     pub(crate) allow_http: bool,
     /// The approval questions, if calls need approval; taken when the run starts.
     pub(crate) questions: Cell<Option<Questions>>,
-    /// The command that runs when the run parks or ends.
-    pub(crate) notify: Option<String>,
+    /// Notifies a person of the run.
+    pub(crate) notifier: Notifier,
     /// The sources of messages for the model while the run works.
     pub(crate) steer: Steer,
     pub(crate) json: bool,
@@ -165,7 +165,7 @@ impl RunSession {
         let outcome = match stopped {
             Stopped::Ended(outcome) => outcome,
             Stopped::Parked(request) => {
-                return Ok(self.parked(handle.run_id(), &request, &mut view).await);
+                return Ok(self.parked(handle.run_id(), &request, &mut view));
             }
         };
         let mut outcome = Arc::unwrap_or_clone(outcome);
@@ -194,9 +194,8 @@ impl RunSession {
             let card = card(&outcome, &view.limits, &beside, view.screen.color());
             output::painted_note(&format!("\n{card}"));
         }
-        if let Some(command) = &self.notify {
-            notify::notify(command, &notify::ended(&outcome)).await;
-        }
+        self.notifier.ended(&outcome);
+        self.notifier.finish();
         Ok(match heard {
             StopSignal::Terminate => 143,
             // The run succeeded, but the verifier gave no result, so the status must not be 0.
@@ -209,7 +208,7 @@ impl RunSession {
     }
 
     /// Prints the request of the parked run, and returns the exit status.
-    async fn parked(&self, run_id: &str, request: &ParkRequest, view: &mut View) -> u8 {
+    fn parked(&self, run_id: &str, request: &ParkRequest, view: &mut View) -> u8 {
         let line = notify::parked(run_id, request);
         if let Some(events) = &mut view.events {
             events.write(&line, Keep::Now);
@@ -226,9 +225,8 @@ impl RunSession {
                 output::note(&format!("\nparked: {lines}"));
             }
         }
-        if let Some(command) = &self.notify {
-            notify::notify(command, &line).await;
-        }
+        self.notifier.parked(run_id, request);
+        self.notifier.finish();
         PARKED
     }
 

@@ -23,7 +23,7 @@ fn at_terminal(server: &Server, options: &str, program: &str) -> Terminal {
 }
 
 fn asks(times: usize) -> Server {
-    playing((0..times).map(|n| Turn::text(&format!("text {n}"))).collect::<Vec<_>>())
+    playing((0..times).map(|n| Turn::text(format!("text {n}"))).collect::<Vec<_>>())
 }
 
 fn shows(terminal: &Terminal, text: &str) -> bool {

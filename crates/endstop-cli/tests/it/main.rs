@@ -57,6 +57,8 @@ mod limits;
 mod mcp;
 #[cfg(unix)]
 mod next_step;
+#[cfg(unix)]
+mod notify;
 mod outputs;
 #[cfg(target_os = "linux")]
 mod own_files;

@@ -248,7 +248,9 @@ impl Unguardable {
                 "Gemini CLI on Vertex AI calls an address with its project"
             }
             Unguardable::Cursor => "Cursor calls its own service, which has no base URL",
-            Unguardable::CopilotHosted => "Copilot CLI calls the models of GitHub, which have no base URL",
+            Unguardable::CopilotHosted => {
+                "Copilot CLI calls the models of GitHub, which have no base URL"
+            }
             Unguardable::BedrockWithoutKeys => {
                 "calls to Bedrock are signed for their host, and there are no keys to sign them again"
             }

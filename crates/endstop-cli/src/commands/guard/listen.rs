@@ -5,9 +5,11 @@ use crate::args::GuardArgs;
 use crate::config::journal_path::{self, JournalPath};
 use crate::config::state::state_folder;
 use crate::config::trust::file::{name_of, named};
+use crate::config::trust::journal::own_settings;
 use crate::config::trust::owner;
 use crate::control::Control;
 use crate::failure::{Failure, Result};
+use crate::notify::Notifier;
 use crate::open_files;
 use crate::output;
 use crate::render::amounts::count;
@@ -78,11 +80,20 @@ pub(in crate::commands) fn run(args: &GuardArgs, address: &str, json: bool) -> R
             profile.settings.journal = Some(recorded(&guests, profile, &many));
         }
     }
+    let notifier = notifier(args)?;
     let runtime = runtime()?;
-    let status = runtime.block_on(serve(args, file, journal, address, json));
+    let status = runtime.block_on(serve(args, file, journal, (address, &notifier), json));
+    notifier.finish();
     // Connections that are still open must not delay the exit.
     runtime.shutdown_background();
     status
+}
+
+/// Notifies as the user's own settings and the flag say. The file of `--config` is that of the proxy.
+fn notifier(args: &GuardArgs) -> Result<Notifier> {
+    let mut settings = own_settings()?;
+    settings.above(&args.settings)?;
+    Notifier::begin(&settings.notify, settings.allow_http, Some(Notifier::on_stderr()))
 }
 
 fn read(path: &Path) -> Result<StandingFile> {
@@ -165,7 +176,7 @@ async fn serve(
     args: &GuardArgs,
     file: StandingFile,
     journal: Option<SqliteJournal>,
-    address: &str,
+    (address, notifier): (&str, &Notifier),
     json: bool,
 ) -> Result {
     // Each connection of a client may have one to its provider.
@@ -229,7 +240,9 @@ async fn serve(
     let keeping = JoinSet::new();
     let pruning = Pruning { journal, last: None };
     let ended = JoinSet::new();
-    let mut watch = Watch { standing, keeper, signals, runs, ended, pruning, keeping, json };
+    let notifier = notifier.clone();
+    let mut watch =
+        Watch { standing, keeper, signals, runs, ended, pruning, keeping, notifier, json };
     let heard = watch.until_signal().await;
     drop(stop);
     watch.finish().await;
@@ -305,6 +318,7 @@ struct Watch {
     pruning: Pruning,
     /// Writes the ids of responses to the journal.
     keeping: JoinSet<std::result::Result<(), JournalError>>,
+    notifier: Notifier,
     json: bool,
 }
 
@@ -410,8 +424,11 @@ impl Watch {
             });
             output::json_of(&line, &run.secrets());
         }
+        let notifier = self.notifier.clone();
         self.ended.spawn(async move {
+            notifier.follow(&run).await;
             let outcome = run.ended().await;
+            notifier.ended(&outcome);
             run.recorded().await;
             (profile, run, outcome)
         });

@@ -14,6 +14,7 @@ use crate::control::Control;
 use crate::control::guarded::OneGuarded;
 use crate::failure::{Failure, Result, Status};
 use crate::new_file::NewFile;
+use crate::notify::Notifier;
 use crate::open_files;
 use crate::output;
 use crate::render::advice::{Facts, in_journal};
@@ -134,9 +135,12 @@ pub(crate) fn run(args: &GuardArgs, json: bool) -> Result<Status> {
     let project = configured.project.as_deref();
     settings.budget = budget_of_day(&configured.spend, project, false, journal.as_ref())?;
     let must_call = !args.allow_no_calls && wants_calls(&configured, &settings.limits);
+    let own = reports.clone();
+    let say = Arc::new(move |problem: &str| own.say(problem));
+    let notifier = Notifier::begin(&configured.notify, configured.allow_http, Some(say))?;
     let runtime = runtime()?;
     let stop = Stopping { grace, must_call };
-    let done = runtime.block_on(guarded(args, settings, name, stop, &reports));
+    let done = runtime.block_on(guarded(args, settings, name, stop, &reports, &notifier));
     // Also if it was not started.
     reports.terminal.release();
     let done = done?;
@@ -144,6 +148,8 @@ pub(crate) fn run(args: &GuardArgs, json: bool) -> Result<Status> {
     let run = journal.as_ref().and_then(|journal| stored(args, journal, &done.outcome));
     let status = report(args, &done, run, (json, color));
     reports.lines.finish(last_line(&done), writer);
+    notifier.ended(&done.outcome);
+    notifier.finish();
     // Connections of the proxy that are still open must not delay the exit.
     runtime.shutdown_background();
     Ok(status)
@@ -285,6 +291,7 @@ async fn guarded(
     name: RunName,
     Stopping { grace, must_call }: Stopping,
     reports: &Reports,
+    notifier: &Notifier,
 ) -> Result<Done> {
     // Each connection of the program may have one to the provider.
     let connections = open_files::connections(ProxyOptions::default().connections, 2)?;
@@ -338,6 +345,9 @@ async fn guarded(
     let around = warn_of_others(seen, address, wiring.client, reports.clone());
     #[expect(clippy::disallowed_methods, reason = "aborted below, after the program has ended")]
     let around = tokio::spawn(around);
+    let (own, followed) = (notifier.clone(), handle.clone());
+    #[expect(clippy::disallowed_methods, reason = "awaited below, after the run has ended")]
+    let following = tokio::spawn(async move { own.follow(&followed).await });
     let limit = limit_reached(handle.clone(), on_limit, grace, reports.terminal.clone());
     // At a terminal the key reaches the program as well, which may only stop its current answer.
     let at_terminal = reports.terminal.exists();
@@ -367,6 +377,8 @@ async fn guarded(
     let (outcome, ended_by_us) = ending(&handle, &program, cancelled, (must_call, attended));
     proxy.abort();
     handle.recorded().await;
+    // It ends with the run, whose outcome a panic in it must not change.
+    let _ = following.await;
     // From here on the report quotes what the program sent and received.
     output::hide(&handle.secrets());
     let mut done = Done {

@@ -6,10 +6,11 @@ mod durable;
 
 use crate::args::ServeArgs;
 use crate::config::journal_path::{self, JournalPath};
-use crate::config::settings::{SettingArgs, Settings};
+use crate::config::settings::Settings;
 use crate::config::trust::{Layers, file, owner, shown};
 use crate::control::Control;
 use crate::failure::{Failure, Result};
+use crate::notify::Notifier;
 use crate::open_files;
 use crate::output;
 use crate::run::retention::Retention;
@@ -40,7 +41,8 @@ pub(crate) fn run(args: &ServeArgs, json: bool) -> Result {
     let options = options(args)?;
     let tokens = tokens(args.token_file.as_deref())?;
     let layers = Layers::find(args.config.as_deref(), Path::new("."))?;
-    let settings = layers.settings(&SettingArgs::default())?;
+    let mut settings = layers.settings(&args.settings)?;
+    settings.above(&args.settings)?;
     layers.announce(&settings);
     #[cfg(feature = "restate")]
     if let (Some(ingress), Some(store)) = (&args.restate, &args.store) {
@@ -56,7 +58,9 @@ pub(crate) fn run(args: &ServeArgs, json: bool) -> Result {
         )
     })?;
     let runtime = runtime()?;
-    let agents = agents(&settings, &journal, &runtime)?;
+    let report = Some(Notifier::on_stderr());
+    let notifier = Notifier::begin(&settings.notify, settings.allow_http, report)?;
+    let agents = agents(&settings, &journal, &notifier, &runtime)?;
     let names: Vec<String> = agents.names().map(str::to_owned).collect();
     check_bound(&tokens, &names)?;
     let report = |problem: &str| output::note(&format!("⚠ endstop serve: {}", visible(problem)));
@@ -70,6 +74,7 @@ pub(crate) fn run(args: &ServeArgs, json: bool) -> Result {
     };
     let open = |listener| Server::open(listener, journal, agents, tokens, options, report);
     let status = runtime.block_on(serve(&args.listen, served, open, json));
+    notifier.finish();
     // Commands of tools have ended with their runs; nothing else may delay the exit.
     runtime.shutdown_background();
     status
@@ -174,14 +179,20 @@ fn tokens(path: Option<&Path>) -> Result<Tokens> {
 }
 
 /// Returns the agents of the settings or, without any, the built-in one.
-fn agents(settings: &Settings, journal: &SqliteJournal, runtime: &Runtime) -> Result<Agents> {
+fn agents(
+    settings: &Settings,
+    journal: &SqliteJournal,
+    notifier: &Notifier,
+    runtime: &Runtime,
+) -> Result<Agents> {
     let mut all: Vec<(String, Arc<dyn AgentSource>)> = Vec::new();
     let mut secrets = endstop::process::environment_secrets();
     for name in settings.agents.keys() {
         let origin = settings.origins.get(&format!("agents.{name}"));
         let file = origin.map_or("endstop.toml", |origin| origin.place());
         let own = settings.of_agent(name, &shown(file))?;
-        let agent = runtime.block_on(ServedAgent::connect(name, own, Some(journal)))?;
+        let agent =
+            runtime.block_on(ServedAgent::connect(name, own, Some(journal), notifier.clone()))?;
         secrets = secrets.and(agent.secrets());
         all.push((name.clone(), Arc::new(agent)));
     }

@@ -4,7 +4,8 @@
 //! A new setting is a row, and a test.
 
 use crate::config::flag::{
-    ACP, AGENT, BRANCH, Commands, FILE, Flag, FlagValue, GUARD, Heading, RUN, Spelling, brief, flag,
+    ACP, AGENT, BRANCH, Commands, FILE, Flag, FlagValue, GUARD, Heading, RUN, SERVE, Spelling,
+    brief, flag,
 };
 use crate::config::http::{HttpSettings, HttpTable};
 use crate::config::kind::{
@@ -15,6 +16,7 @@ use crate::config::kinds::{
     Project, Replayed, Schema, Verifier, Watches, not_shown, without_credential, without_secrets,
 };
 use crate::config::limits::LimitTable;
+use crate::config::notify::{NotifySettings, NotifyTable};
 use crate::config::params::{ParamSettings, ParamTable};
 use crate::config::park::{Ask, Park};
 use crate::config::servers::Servers;
@@ -520,6 +522,14 @@ settings! {
         key: Some("spend"), flag: None, commands: FILE,
         trust: Trust::Nothing, stored: Stored::IfSet(Consent::Never), show: SpendSettings::shown,
         apply: Apply::Command,
+    }
+    /// A command that runs when a run has used 80 and 95 % of a limit, when it is parked, and when it has ended; it
+    /// reads a line of JSON from its standard input. [notify] in a settings file has more.
+    notify: NotifyTable, {
+        key: Some("notify"), flag: Some(flag("notify", "CMD", Heading::Output)),
+        commands: RUN | BRANCH | GUARD | SERVE,
+        // It starts a process and calls a host.
+        trust: Trust::Nothing, stored: Stored::No, show: NotifySettings::shown, apply: Apply::Command,
     }
     /// Parameters of the model's requests.
     params: ParamTable, {

@@ -59,6 +59,14 @@ impl Asks {
                 let with = vec!["runs after a success, with the whole environment".to_owned()];
                 self.commands.push(ask(&text, with));
             }
+            "notify.command" => {
+                let with = vec!["is notified of each run, with the whole environment".to_owned()];
+                self.commands.push(ask(&text, with));
+            }
+            "notify.webhook" => {
+                let with = vec![format!("{} is notified of each run", host(&text))];
+                self.hosts.push(ask(&text, with));
+            }
             "base_url" => {
                 let with = vec![format!("{} receives the conversation and the key", host(&text))];
                 self.hosts.push(ask(&text, with));

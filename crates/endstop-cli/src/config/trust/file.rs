@@ -15,7 +15,7 @@ use std::path::Path;
 pub(crate) const MOST: u64 = 1 << 20;
 
 /// The tables whose members are separate settings.
-const TABLES: [&str; 6] = ["agents", "http", "limits", "mcp", "params", "spend"];
+const TABLES: [&str; 7] = ["agents", "http", "limits", "mcp", "notify", "params", "spend"];
 
 /// A parsed settings file.
 #[derive(Debug)]

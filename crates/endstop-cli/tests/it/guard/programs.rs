@@ -296,9 +296,10 @@ fn calls_before_the_first_turn_of_a_known_program_are_no_turns() {
 #[test]
 fn service_of_a_client_is_guarded_below_its_prefix() {
     use std::os::unix::fs::PermissionsExt;
-    for (switch, address) in [
-        ("CLAUDE_CODE_USE_FOUNDRY", "ANTHROPIC_FOUNDRY_BASE_URL"),
-        ("CLAUDE_CODE_USE_VERTEX", "ANTHROPIC_VERTEX_BASE_URL"),
+    for (program, switch, address) in [
+        ("claude", "CLAUDE_CODE_USE_FOUNDRY", "ANTHROPIC_FOUNDRY_BASE_URL"),
+        ("claude", "CLAUDE_CODE_USE_VERTEX", "ANTHROPIC_VERTEX_BASE_URL"),
+        ("copilot", "COPILOT_OFFLINE", "COPILOT_PROVIDER_BASE_URL"),
     ] {
         let server = answering(step);
         let cli = Cli::new();
@@ -306,9 +307,10 @@ fn service_of_a_client_is_guarded_below_its_prefix() {
             "#!/bin/sh\nOPENAI_BASE_URL=\"${address}\" exec \"$PROGRAM\" {}\n",
             ONLY_CLIENT.join(" ")
         );
-        let file = cli.write("claude", script);
+        let file = cli.write(program, script);
         std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o755)).unwrap();
-        let mut command = cli.command(["--json", "guard", "--max-turns", "2", "--", "./claude"]);
+        let start = format!("./{program}");
+        let mut command = cli.command(["--json", "guard", "--max-turns", "2", "--", &start]);
         command
             .env(switch, "1")
             .env(address, server.base_url())
