@@ -339,7 +339,6 @@ pub mod optional_usd {
     ///
     /// # Errors
     /// The serializer fails.
-    #[expect(clippy::ref_option, reason = "the signature that serde asks for")]
     pub fn serialize<S: Serializer>(
         money: &Option<NanoUsd>,
         serializer: S,
