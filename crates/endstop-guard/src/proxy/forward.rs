@@ -5,7 +5,7 @@ use super::access::{Access, SecretPath};
 use super::answer::Answer;
 use super::body::{self, BodyError, Limits, SendBody};
 use super::connection::Connection;
-use super::gatekeeper::{Decision, Forward, Gatekeeper, Notice, RequestBody, Route};
+use super::gatekeeper::{Decision, Forward, Gatekeeper, Notice, RequestBody, Route, Routed};
 use super::head::RequestHead;
 use super::headers;
 use super::observed::{Background, Observed, read_on, within};
@@ -56,7 +56,7 @@ pub(crate) async fn exchange<G: Gatekeeper>(
             return Ok(Reply::answer(answer));
         }
     };
-    let route = shared.gatekeeper.route(&head);
+    let Routed { route, line } = shared.gatekeeper.route(&head);
     if route != Route::Refuse {
         connection.place.admit();
     }
@@ -78,13 +78,23 @@ pub(crate) async fn exchange<G: Gatekeeper>(
             }
         },
     };
-    match shared.gatekeeper.decide(Arc::clone(&head), copy).await {
+    match shared.gatekeeper.decide(Arc::clone(&head), line, copy).await {
         Decision::Forward(forward) => {
-            call(&shared, &connection, &head, (forward, body, parts.extensions)).await
+            let sent = Sent { forward, body, extensions: parts.extensions };
+            call(&shared, &connection, &head, sent).await
         }
         Decision::Answer(answer) => Ok(Reply::answer(answer)),
         Decision::Close => Err(Closed::Aborted),
     }
+}
+
+/// A request that the upstream gets.
+struct Sent {
+    forward: Forward,
+    /// The body of the client.
+    body: SendBody,
+    /// They contain the case of the headers' names.
+    extensions: Extensions,
 }
 
 /// Sends a request to the upstream and returns its response.
@@ -92,8 +102,9 @@ async fn call<G: Gatekeeper>(
     shared: &Shared<G>,
     connection: &Arc<Connection>,
     head: &RequestHead,
-    (forward, mut body, extensions): (Forward, SendBody, Extensions),
+    sent: Sent,
 ) -> Result<Response<Reply>, Closed> {
+    let Sent { forward, mut body, extensions } = sent;
     let Forward { url, body: changed, headers, observer, abort } = forward;
     let mut waiting = Waiting {
         sending: None,
@@ -125,7 +136,6 @@ async fn call<G: Gatekeeper>(
     *request.uri_mut() = url;
     *request.version_mut() = Version::HTTP_11;
     *request.headers_mut() = copy;
-    // They contain the case of the headers' names.
     *request.extensions_mut() = extensions;
 
     waiting.sending = Some(shared.upstream.send(request));

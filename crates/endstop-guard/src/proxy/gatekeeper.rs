@@ -15,15 +15,19 @@ use std::sync::Arc;
 
 /// Decides about each request.
 pub trait Gatekeeper: Send + Sync + 'static {
+    /// What the gatekeeper has read from the head of a request, and needs again for its decision.
+    type Line: Send;
+
     /// Chooses whether the body is read before the decision. Model calls require it, because the
     /// decision depends on their content; everything else is streamed.
-    fn route(&self, head: &RequestHead) -> Route;
+    fn route(&self, head: &RequestHead) -> Routed<Self::Line>;
 
     /// Decides about a request. The future is dropped if the client closes its connection first, so
     /// it must hold what it reserves in a value that releases it.
     fn decide(
         &self,
         head: Arc<RequestHead>,
+        line: Self::Line,
         body: RequestBody,
     ) -> impl Future<Output = Decision> + Send;
 
@@ -42,6 +46,15 @@ pub trait Gatekeeper: Send + Sync + 'static {
     fn notice(&self, notice: Notice) {
         let _ = notice;
     }
+}
+
+/// The way in which a request is handled, with what the gatekeeper has read from its head.
+#[derive(Debug)]
+pub struct Routed<L> {
+    /// The way in which the body is handled.
+    pub route: Route,
+    /// Given to the decision about the same request.
+    pub line: L,
 }
 
 /// The way in which the body of a request is handled.
@@ -198,11 +211,13 @@ impl ForwardAll {
 }
 
 impl Gatekeeper for ForwardAll {
-    fn route(&self, _head: &RequestHead) -> Route {
-        self.route
+    type Line = ();
+
+    fn route(&self, _head: &RequestHead) -> Routed<()> {
+        Routed { route: self.route, line: () }
     }
 
-    async fn decide(&self, head: Arc<RequestHead>, _body: RequestBody) -> Decision {
+    async fn decide(&self, head: Arc<RequestHead>, (): (), _body: RequestBody) -> Decision {
         match self.upstreams.url(None, head.path(), head.query()) {
             Ok(url) => Decision::Forward(Forward::unchanged(url, Box::new(Blind))),
             Err(error) => Decision::Answer(Answer::error(

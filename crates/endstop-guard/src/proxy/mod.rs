@@ -53,7 +53,9 @@ pub use abort::{AbortToken, Stop};
 pub use access::{Access, SecretPath};
 pub use answer::Answer;
 pub use decode::Unreadable;
-pub use gatekeeper::{Decision, Forward, ForwardAll, Gatekeeper, Notice, RequestBody, Route};
+pub use gatekeeper::{
+    Decision, Forward, ForwardAll, Gatekeeper, Notice, RequestBody, Route, Routed,
+};
 pub use head::{RequestHead, ResponseHead, redacted_url};
 pub use observer::{End, Flow, ReadOn, ResponseObserver};
 pub use server::{Proxy, ProxyOptions};

@@ -28,7 +28,7 @@ mod settings;
 mod shared;
 
 pub use crate::clients::AwsKeys;
-pub(crate) use decide::decide_about;
+pub(crate) use decide::{GateLine, decide_about, line_of, route_of};
 pub use ending::ProgramEnd;
 pub use event::{GuardEvent, OnEvent};
 pub use gate::{Gate, OnStart};

@@ -3,11 +3,13 @@
 
 use super::profile::{PROFILE_HEADER, Profile, choose};
 use super::tokens::{TOKEN_HEADER, Tokens};
-use crate::exchange::{RunName, route};
+use crate::exchange::RunName;
 use crate::proxy::{
-    Answer, Decision, Gatekeeper, Notice, RequestBody, RequestHead, Route, UpstreamMap,
+    Answer, Decision, Gatekeeper, Notice, RequestBody, RequestHead, Route, Routed, UpstreamMap,
 };
-use crate::run::{Gate, GuardEvent, Meter, RunHandle, Tally, decide_about};
+use crate::run::{
+    Gate, GateLine, GuardEvent, Meter, RunHandle, Tally, decide_about, line_of, route_of,
+};
 use endstop::budget::SharedBudget;
 use endstop_wire::redact::Redacted;
 use http::header::PROXY_AUTHORIZATION;
@@ -170,8 +172,8 @@ impl Standing {
         all.filter_map(|(profile, budget)| Some((profile.name.as_str(), budget.clone()?))).collect()
     }
 
-    /// Returns the gate of a request, or the reason why it is refused.
-    fn gate(&self, head: &RequestHead) -> Result<&Gate, Refused> {
+    /// Returns the position of a request's gate, or the reason why it is refused.
+    fn gate(&self, head: &RequestHead, line: &GateLine) -> Result<usize, Refused> {
         let inner = &self.0;
         let token = inner.tokens.of_request(&head.headers);
         if token.is_none() && !inner.tokens.is_empty() {
@@ -180,9 +182,9 @@ impl Standing {
         // A value that is not text names no profile, and must not count as no wish.
         let asked =
             head.headers.get(PROFILE_HEADER).map(|value| value.to_str().unwrap_or_default());
-        let run = named_run(head);
+        let run = named_run(head, line);
         let chosen = choose(&inner.profiles, run.as_ref().map(RunName::as_str), token, asked);
-        chosen.map(|at| &inner.gates[at]).map_err(Refused::Profile)
+        chosen.map_err(Refused::Profile)
     }
 
     fn refuse(&self, head: &RequestHead, refused: &Refused) -> Answer {
@@ -204,27 +206,40 @@ impl Standing {
 }
 
 /// Returns the name that the client gave its run. An invalid one is reported by the gate.
-fn named_run(head: &RequestHead) -> Option<RunName> {
-    let target = head.target.path_and_query().map_or("/", |target| target.as_str());
-    let of_path = route(head.method.as_str(), target).ok().and_then(|line| line.run);
+fn named_run(head: &RequestHead, line: &GateLine) -> Option<RunName> {
+    let of_path = line.as_ref().ok().and_then(|line| line.run.clone());
     of_path.or_else(|| RunName::new(head.header(RUN_HEADER)?.trim()).ok())
 }
 
+/// The gate of a request, with its line, or the reason why it is refused.
+pub struct StandingLine(Result<(usize, GateLine), Refused>);
+
 impl Gatekeeper for Standing {
-    fn route(&self, head: &RequestHead) -> Route {
-        // Without a right to a call, its body is not read.
-        match self.gate(head) {
-            Ok(gate) => gate.route(head),
-            Err(_) => Route::Refuse,
+    type Line = StandingLine;
+
+    fn route(&self, head: &RequestHead) -> Routed<StandingLine> {
+        let line = line_of(head);
+        match self.gate(head, &line) {
+            Ok(at) => {
+                let Routed { route, line } = route_of(&self.0.gates[at], head, line);
+                Routed { route, line: StandingLine(Ok((at, line))) }
+            }
+            // Without a right to a call, its body is not read.
+            Err(refused) => Routed { route: Route::Refuse, line: StandingLine(Err(refused)) },
         }
     }
 
-    async fn decide(&self, head: Arc<RequestHead>, body: RequestBody) -> Decision {
-        let gate = match self.gate(&head) {
-            Ok(gate) => gate,
+    async fn decide(
+        &self,
+        head: Arc<RequestHead>,
+        line: StandingLine,
+        body: RequestBody,
+    ) -> Decision {
+        let (at, line) = match line.0 {
+            Ok(chosen) => chosen,
             Err(refused) => return Decision::Answer(self.refuse(&head, &refused)),
         };
-        let mut decision = decide_about(gate, &head, &body).await;
+        let mut decision = decide_about(&self.0.gates[at], &head, &line, &body).await;
         if let Decision::Forward(forward) = &mut decision {
             // They are for this proxy, and the token is a secret.
             for name in [TOKEN_HEADER, PROFILE_HEADER, RUN_HEADER] {

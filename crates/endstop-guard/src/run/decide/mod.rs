@@ -22,10 +22,12 @@ use super::pricing::{TWO_MODELS, dialect_of, price_of};
 use super::shared::Shared;
 use crate::exchange::answer::{Reply, bad_request, unknown_response};
 use crate::exchange::{
-    Attempt, Call, ClientFacts, Delivery, Placed, Request, Route as Line, cap_output, route,
+    Attempt, Call, ClientFacts, Delivery, Placed, Request, Route as Line, RouteError, cap_output,
+    route,
 };
 use crate::proxy::{
     Decision, End, Forward, Gatekeeper, Notice, RequestBody, RequestHead, ResponseObserver, Route,
+    Routed,
 };
 use bytes::Bytes;
 use endstop_core::{Decision as Cause, GuestCall, Price};
@@ -39,6 +41,9 @@ use std::time::Duration;
 
 /// The longest wait for the usage of a call whose client already calls again. It follows the finish value.
 const USAGE_WAIT: Duration = Duration::from_millis(250);
+
+/// The line of a request, or the reason why it is refused.
+pub(crate) type GateLine = Result<Line, RouteError>;
 
 /// A decision about a request.
 enum Decided {
@@ -56,50 +61,67 @@ struct Body<'a> {
 
 /// Decides about a request. If the usage of another call of its run is about to arrive, it is waited for,
 /// because what that call cost decides about this one.
-pub(crate) async fn decide_about(gate: &Gate, head: &RequestHead, body: &RequestBody) -> Decision {
-    let run = match decide_now(gate, head, body, false) {
+pub(crate) async fn decide_about(
+    gate: &Gate,
+    head: &RequestHead,
+    line: &GateLine,
+    body: &RequestBody,
+) -> Decision {
+    let line = match line {
+        Ok(line) => line,
+        Err(error) => return gate.refuse(head, &error.to_string()),
+    };
+    let run = match decide_now(gate, head, line, body, false) {
         Decided::Now(decision) => return decision,
         Decided::WaitFor(run) => run,
     };
     let settled = run.until(|run| !run.0.lock().calls.awaits_usage());
     let _ = tokio::time::timeout(USAGE_WAIT, settled).await;
-    match decide_now(gate, head, body, true) {
+    match decide_now(gate, head, line, body, true) {
         Decided::Now(decision) => decision,
         Decided::WaitFor(_) => gate.refuse(head, "the call was not decided"),
     }
 }
 
 /// Decides about a request. Does not ask to wait if that `has_waited`.
-fn decide_now(gate: &Gate, head: &RequestHead, body: &RequestBody, has_waited: bool) -> Decided {
-    let target = head.target.path_and_query().map_or("/", |target| target.as_str());
-    let line = match route(head.method.as_str(), target) {
-        Ok(line) => in_only_run(gate, line),
-        Err(error) => return Decided::Now(gate.refuse(head, &error.to_string())),
-    };
+fn decide_now(
+    gate: &Gate,
+    head: &RequestHead,
+    line: &Line,
+    body: &RequestBody,
+    has_waited: bool,
+) -> Decided {
     let Call::Model { format, .. } = line.call else {
-        return Decided::Now(other_request(gate, head, &line, body));
+        return Decided::Now(other_request(gate, head, line, body));
     };
     let (text, reason): (&[u8], _) = match body {
-        _ if line.is_respelt => return Decided::Now(other_request(gate, head, &line, body)),
+        _ if line.is_respelt => return Decided::Now(other_request(gate, head, line, body)),
         RequestBody::Whole { decoded, .. } if has_other_charset(head) => {
             (decoded, "the body is not labelled as UTF-8")
         }
         RequestBody::Whole { raw, decoded } => {
-            return model_call(gate, head, (&line, format), Body { raw, decoded }, has_waited);
+            return model_call(gate, head, (line, format), Body { raw, decoded }, has_waited);
         }
         RequestBody::TooLarge { .. } => (&[], "the body is too large to be read"),
         RequestBody::Unreadable { .. } => (&[], "the body cannot be decompressed"),
         RequestBody::Streamed => (&[], "the body was not read"),
     };
-    Decided::Now(gate.pass(head, (&line, format), text, reason))
+    Decided::Now(gate.pass(head, (line, format), text, reason))
 }
 
-/// Puts a request into the only run, if there is one.
-fn in_only_run(gate: &Gate, mut line: Line) -> Line {
-    if let Some(only) = &gate.only {
+/// Reads the method and the target of a request.
+pub(crate) fn line_of(head: &RequestHead) -> GateLine {
+    let target = head.target.path_and_query().map_or("/", |target| target.as_str());
+    route(head.method.as_str(), target)
+}
+
+/// Routes a request at this gate, in the only run if there is one.
+pub(crate) fn route_of(gate: &Gate, head: &RequestHead, mut line: GateLine) -> Routed<GateLine> {
+    if let (Some(only), Ok(line)) = (&gate.only, &mut line) {
         line.run = Some(only.clone());
     }
-    line
+    let reads = line.as_ref().is_ok_and(|line| reads_body(gate, head, line));
+    Routed { route: if reads { Route::Read } else { Route::Stream }, line }
 }
 
 fn model_call(
@@ -318,16 +340,14 @@ fn send(
 }
 
 impl Gatekeeper for Gate {
-    fn route(&self, head: &RequestHead) -> Route {
-        let target = head.target.path_and_query().map_or("/", |target| target.as_str());
-        match route(head.method.as_str(), target) {
-            Ok(line) if reads_body(self, head, &in_only_run(self, line.clone())) => Route::Read,
-            _ => Route::Stream,
-        }
+    type Line = GateLine;
+
+    fn route(&self, head: &RequestHead) -> Routed<GateLine> {
+        route_of(self, head, line_of(head))
     }
 
-    async fn decide(&self, head: Arc<RequestHead>, body: RequestBody) -> Decision {
-        decide_about(self, &head, &body).await
+    async fn decide(&self, head: Arc<RequestHead>, line: GateLine, body: RequestBody) -> Decision {
+        decide_about(self, &head, &line, &body).await
     }
 
     fn notice(&self, notice: Notice) {

@@ -94,7 +94,12 @@ impl<'a> Signed<'a> {
         let target = head.target.path_and_query().map_or("/", |target| target.as_str());
         let base = head.base.as_ref().map(SecretPath::as_str).unwrap_or_default();
         let url = format!("http://proxy.invalid{base}{target}");
-        let expected = signed.sign(&url, (Some(host), None), &signed.names, signed.body(body)?)?;
+        let expected = signed.sign(
+            &url,
+            Given { host: Some(host), hash: None },
+            &signed.names,
+            signed.body(body)?,
+        )?;
         if !is_equal(expected.signature.as_bytes(), signature.as_bytes()) {
             return Err(other.to_owned());
         }
@@ -120,8 +125,9 @@ impl<'a> Signed<'a> {
             None => self.body(None)?,
         };
         let hash = hash.filter(|_| self.head.headers.contains_key(HASH));
-        let mut headers =
-            self.sign(&url.to_string(), (None, hash.as_deref()), &names, signable)?.headers;
+        let mut headers = self
+            .sign(&url.to_string(), Given { host: None, hash: hash.as_deref() }, &names, signable)?
+            .headers;
         if let Some(value) = hash.and_then(|hash| HeaderValue::from_str(&hash).ok()) {
             headers.push((HeaderName::from_static(HASH), Some(value)));
         }
@@ -149,7 +155,7 @@ impl<'a> Signed<'a> {
     fn sign(
         &self,
         url: &str,
-        (host, hash): (Option<&str>, Option<&str>),
+        Given { host, hash }: Given<'_>,
         names: &[&str],
         body: SignableBody<'_>,
     ) -> Result<Signature, String> {
@@ -187,6 +193,12 @@ impl<'a> Signed<'a> {
         }
         Ok(Signature { headers, signature })
     }
+}
+
+/// Values that a signature covers instead of those of the request.
+struct Given<'a> {
+    host: Option<&'a str>,
+    hash: Option<&'a str>,
 }
 
 struct Signature {

@@ -447,7 +447,8 @@ fn only_model_calls_end_the_quiet() {
             let (gate, run) = gate.only(RunName::new("quiet").expect("a name"));
             assert!(warn_without_calls(&run, SOON).await.is_some(), "before {path}");
             let (head, body) = asked(method, path, body);
-            drop(gate.decide(head, body).await);
+            let line = gate.route(&head).line;
+            drop(gate.decide(head, line, body).await);
             let warned = warn_without_calls(&run, SOON).await;
             assert_eq!(warned.is_none(), is_call, "{path}: {:?}", run.counts());
         });

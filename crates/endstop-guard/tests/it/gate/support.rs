@@ -3,7 +3,7 @@
 use crate::proxy::support::{Conn, background, header};
 use endstop_core::Price;
 use endstop_guard::proxy::{
-    Decision, Gatekeeper, Notice, Proxy, ProxyOptions, RequestBody, RequestHead, Route, Upstream,
+    Decision, Gatekeeper, Notice, Proxy, ProxyOptions, RequestBody, RequestHead, Routed, Upstream,
     UpstreamMap,
 };
 use endstop_guard::run::{Gate, GuardEvent, RunHandle, Settings};
@@ -27,12 +27,19 @@ pub(crate) fn price() -> Price {
 pub(crate) struct Held(pub(crate) Arc<Gate>);
 
 impl Gatekeeper for Held {
-    fn route(&self, head: &RequestHead) -> Route {
+    type Line = <Gate as Gatekeeper>::Line;
+
+    fn route(&self, head: &RequestHead) -> Routed<Self::Line> {
         self.0.route(head)
     }
 
-    async fn decide(&self, head: Arc<RequestHead>, body: RequestBody) -> Decision {
-        self.0.decide(head, body).await
+    async fn decide(
+        &self,
+        head: Arc<RequestHead>,
+        line: Self::Line,
+        body: RequestBody,
+    ) -> Decision {
+        self.0.decide(head, line, body).await
     }
 
     fn notice(&self, notice: Notice) {
@@ -95,7 +102,8 @@ impl Guard {
         };
         let body = bytes::Bytes::copy_from_slice(body);
         let whole = RequestBody::Whole { raw: body.clone(), decoded: body };
-        self.gate.decide(Arc::new(head), whole).await
+        let line = self.gate.route(&head).line;
+        self.gate.decide(Arc::new(head), line, whole).await
     }
 
     pub(crate) async fn stop(self) -> Arc<Gate> {

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use endstop_guard::proxy::{
     AbortToken, Decision, End, Flow, Forward, Gatekeeper, Notice, Proxy, ProxyOptions, ReadOn,
-    RequestBody, RequestHead, ResponseHead, ResponseObserver, Route, Unreadable, Upstream,
+    RequestBody, RequestHead, ResponseHead, ResponseObserver, Route, Routed, Unreadable, Upstream,
     UpstreamMap,
 };
 use std::future::Future;
@@ -316,11 +316,13 @@ impl Running {
 }
 
 impl Gatekeeper for Gate {
-    fn route(&self, _head: &RequestHead) -> Route {
-        self.route
+    type Line = ();
+
+    fn route(&self, _head: &RequestHead) -> Routed<()> {
+        Routed { route: self.route, line: () }
     }
 
-    async fn decide(&self, head: Arc<RequestHead>, body: RequestBody) -> Decision {
+    async fn decide(&self, head: Arc<RequestHead>, (): (), body: RequestBody) -> Decision {
         let _ = self.events.send(Event::Request(Arc::clone(&head), body));
         let observer = Recorder {
             react: Arc::clone(&self.react),
