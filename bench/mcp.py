@@ -100,7 +100,7 @@ def main():
         if status == 2:
             print(process.stderr.read())
         for event in events:
-            if event["type"] == "tool_ended":
+            if event["type"] == "tool_finished":
                 content = re.sub(r"\s+", " ", event["content"])[:200]
                 print(f"  {event['name']} [{event['status']}, {event['duration_ms']} ms] {content}")
         outcome = events[-1] if events else {}

@@ -190,7 +190,7 @@ fn trajectory(run: &RecordedRun) -> traj::Trajectory<'static> {
             _ => None,
         }) {
             match (told, turn) {
-                (RunEvent::TurnEnded { text, usage, cost, .. }, Some(turn)) => {
+                (RunEvent::TurnFinished { text, usage, cost, .. }, Some(turn)) => {
                     // Without a price the reported cost is 0, which is not a known cost.
                     let known = priced || turn.cost.is_some();
                     let mut step = step(turn, text, usage);
@@ -206,7 +206,7 @@ fn trajectory(run: &RecordedRun) -> traj::Trajectory<'static> {
                     switched = model_name(switch.provider.as_deref(), switch.model.as_deref());
                     priced = price.is_some();
                 }
-                (RunEvent::ToolEnded { call_id, status, content, .. }, _) => {
+                (RunEvent::ToolFinished { call_id, status, content, .. }, _) => {
                     if let Some(step) = made.steps.last_mut() {
                         step.results.push(traj::CallResult {
                             call_id: Some(call_id.clone().into()),

@@ -1,10 +1,10 @@
-//! The lines of `--events` and `--json`. Their names are older than those of [`AgentEvent`], and programs
-//! read them.
+//! The lines of `--events` and `--json`. A line has the name that the event has as an [`AgentEvent`], but all
+//! increments are a `delta`, and the usage is part of the turn.
 //!
 //! ```text
 //! TextDelta { text: "It" }          → {"type":"delta","text":"It"}
 //! ReasoningDelta { text: "Hm." }    → {"type":"delta","reasoning":3}
-//! Usage { … }, TurnFinished { … }   → {"type":"turn_ended", …}
+//! Usage { … }, TurnFinished { … }   → {"type":"turn_finished", …}
 //! ```
 
 use endstop::core::{NanoUsd, RunEvent, TurnDelta, Usage};
@@ -72,7 +72,7 @@ impl Lines {
             AgentEventKind::TurnFinished { text, signal, tool_calls } => {
                 let (usage, cost) = self.usage.take().unwrap_or_default();
                 let signal = *signal;
-                let ended = RunEvent::TurnEnded { turn, text, signal, usage, cost, tool_calls };
+                let ended = RunEvent::TurnFinished { turn, text, signal, usage, cost, tool_calls };
                 Some(Line::Run(ended))
             }
             AgentEventKind::Warning { message } => {
@@ -123,13 +123,13 @@ mod tests {
             "type": "tool_call_changed", "run_id": "k3v9", "turn": 1, "call_id": "c1", "name": "act",
             "before": "{}", "after": "{\"n\":1}", "by": "pre_tool",
         }));
-        assert_eq!(changed["type"], "call_changed");
+        assert_eq!(changed["type"], "tool_call_changed");
         assert_eq!(changed["after"], "{\"n\":1}");
         let result = line(json!({
             "type": "tool_result_changed", "run_id": "k3v9", "turn": 1, "call_id": "c1",
             "name": "act", "status": "ok",
         }));
-        assert_eq!(result["type"], "result_changed");
+        assert_eq!(result["type"], "tool_result_changed");
         assert_eq!(result["status"], "ok");
     }
 }

@@ -522,7 +522,9 @@ fn explain_reads_every_event_kind() {
     let args = ["Look.", "--tool", "read_file", "--events", "run.jsonl"];
     cli.agent(&server, "openai-chat", &args).exits(0);
     let written = cli.read("run.jsonl");
-    for kind in ["attempt_failed", "turn_ended", "tool_ended", "told", "delta", "outcome"] {
+    for kind in
+        ["attempt_failed", "turn_finished", "tool_finished", "message_injected", "delta", "outcome"]
+    {
         assert!(written.contains(&format!("{kind:?}")), "no {kind} in {written}");
     }
     let explained = cli.run(["explain", "run.jsonl"]).exits(0).stdout;

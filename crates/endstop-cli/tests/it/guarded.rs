@@ -175,7 +175,8 @@ fn events_name_their_conversation() {
     guarded(&cli, &server, &["--max-turns", "1", "--json"]).exits(20);
     let events = events(&cli);
     let kinds: Vec<&str> = events.iter().filter_map(|event| event["type"].as_str()).collect();
-    for kind in ["thread_started", "turn_started", "turn_ended", "tool_started", "tool_ended"] {
+    for kind in ["thread_started", "turn_started", "turn_finished", "tool_started", "tool_finished"]
+    {
         assert!(kinds.contains(&kind), "no {kind} in {kinds:?}");
     }
     assert!(kinds.contains(&"limit_told"), "{kinds:?}");

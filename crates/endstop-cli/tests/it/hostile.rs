@@ -35,7 +35,7 @@ fn measured(cli: &Cli, server: &Server, args: &[&str]) -> (crate::cli::Done, u64
 /// Returns the result of the only call of a run.
 fn answered(done: &crate::cli::Done) -> Value {
     let mut lines = done.lines().into_iter();
-    lines.find(|line| line["type"] == "tool_ended").unwrap_or_else(|| panic!("{done:#?}"))
+    lines.find(|line| line["type"] == "tool_finished").unwrap_or_else(|| panic!("{done:#?}"))
 }
 
 /// Runs a command that prints this many bytes.
@@ -101,7 +101,7 @@ fn memory_grows_linearly_with_calls() {
         let server = playing([asked, Turn::text("done")]);
         let (done, most) = measured(&Cli::new(), &server, &["Hi.", "--json"]);
         let done = done.exits(0);
-        let ended = done.lines().iter().filter(|line| line["type"] == "tool_ended").count();
+        let ended = done.lines().iter().filter(|line| line["type"] == "tool_finished").count();
         assert_eq!(ended, calls);
         most
     };
@@ -171,7 +171,7 @@ fn failed_commands_do_not_end_run() {
     let server = playing(turns.into_iter().chain([Turn::text("done")]).collect::<Vec<_>>());
     let args = ["Hi.", "--tool", "shell", "--json", "--max-consecutive-mistakes", "9"];
     let done = cli.agent(&server, "openai-chat", &args).exits(0);
-    let ended = done.lines().into_iter().filter(|line| line["type"] == "tool_ended");
+    let ended = done.lines().into_iter().filter(|line| line["type"] == "tool_finished");
     let ended: Vec<String> = ended.map(|line| line["content"].as_str().unwrap().into()).collect();
     for (content, says) in ended.iter().zip([
         "[exit status 126]",
@@ -210,7 +210,7 @@ fn file_size_limit_ends_no_run() {
     let lost = |line: &Value| line["message"].to_string().contains("cannot store this run");
     assert!(lines.iter().any(lost), "{done:?}");
     // The command inherits the limit, but not the changed signal handling.
-    let command = lines.iter().rfind(|line| line["type"] == "tool_ended").unwrap();
+    let command = lines.iter().rfind(|line| line["type"] == "tool_finished").unwrap();
     let content = command["content"].as_str().unwrap();
     assert!(content.contains("signal 25") || content.contains("status 153"), "{content}");
     done.notes(&["--events e.jsonl: File too large"]);

@@ -214,7 +214,11 @@ fn answer_is_repaired_to_fit_schema() {
         let server = playing([Turn::text("n is one"), Turn::text("{\"n\": 1}")]);
         let args = ["How many?", "--output-schema", "schema.json", "--json"];
         let done = cli.agent(&server, api, &args).exits(0);
-        assert!(done.lines().iter().any(|line| line["type"] == "told" && line["why"] == "repair"));
+        assert!(
+            done.lines()
+                .iter()
+                .any(|line| line["type"] == "message_injected" && line["why"] == "repair")
+        );
         let outcome = done.outcome();
         assert_eq!(outcome["structured"], json!({"n": 1}));
         assert_eq!(server.requests().len(), 2);
@@ -253,11 +257,11 @@ fn explain_reads_the_events_file() {
             kinds,
             [
                 "turn_started",
-                "turn_ended",
+                "turn_finished",
                 "tool_started",
-                "tool_ended",
+                "tool_finished",
                 "turn_started",
-                "turn_ended",
+                "turn_finished",
                 "outcome"
             ]
         );

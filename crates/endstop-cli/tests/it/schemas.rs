@@ -117,7 +117,7 @@ fn outputs_match_their_schemas() {
     assert!(outcome["cost_usd"].as_f64().unwrap() > 0.01, "{outcome}");
     schemas.check("outcome", &outcome.to_string());
     let in_file = schemas.check("event", &cli.read("events.jsonl"));
-    let ended = in_file.iter().rfind(|line| line["type"] == "turn_ended").unwrap();
+    let ended = in_file.iter().rfind(|line| line["type"] == "turn_finished").unwrap();
     assert_eq!(ended["cost_usd"], outcome["cost_usd"]);
     // A ceiling of the day needs a price, so this run has none.
     let args = ["Go.", "--tool", "shell", "--json", "--journal", "j.db"];

@@ -289,7 +289,7 @@ fn secret_split_over_deltas_is_redacted() {
                 let clean =
                     text.starts_with("It is [redacted]") && text.ends_with(", as you see. Yes");
                 assert!(clean && !text.contains(secret), "{size}: {text}");
-                let ended = lines.iter().position(|line| line["type"] == "turn_ended").unwrap();
+                let ended = lines.iter().position(|line| line["type"] == "turn_finished").unwrap();
                 let last = lines.iter().rposition(|line| line["type"] == "delta").unwrap();
                 assert!(last < ended, "the rest of the text comes before the end of its turn");
             }

@@ -245,7 +245,7 @@ fn tool_timeout_kills_its_processes() {
         let run = Marked::with(mark, &server, api, &args);
         let done = run.finish().exits(0);
         assert_eq!(done.outcome()["termination"], "stop");
-        let ended = done.lines().into_iter().find(|line| line["type"] == "tool_ended").unwrap();
+        let ended = done.lines().into_iter().find(|line| line["type"] == "tool_finished").unwrap();
         assert_eq!(ended["status"], "timeout");
         let told = server.requests()[1].body["messages"].to_string();
         assert!(told.contains("time"), "{told}");

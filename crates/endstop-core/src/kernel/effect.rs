@@ -300,7 +300,7 @@ pub enum RunEvent {
         attempt: u32,
     },
     /// A response was accepted and appended to the conversation.
-    TurnEnded {
+    TurnFinished {
         /// The turn, from 1.
         turn: u32,
         /// Visible text of the response.
@@ -336,7 +336,7 @@ pub enum RunEvent {
         switch: Box<ModelSwitch>,
     },
     /// A hook or an approver changed the arguments of a call before it could start.
-    CallChanged {
+    ToolCallChanged {
         /// The provider's id of the call.
         call_id: String,
         /// Name of the tool.
@@ -354,13 +354,13 @@ pub enum RunEvent {
         call_id: String,
         /// Name of the tool.
         name: String,
-        /// The arguments with which it runs: as the model wrote them, unless a `CallChanged` came
+        /// The arguments with which it runs: as the model wrote them, unless a `ToolCallChanged` came
         /// before.
         arguments: String,
     },
-    /// A hook changed the result of a call; the `ToolEnded` that follows has the new one. The
+    /// A hook changed the result of a call; the `ToolFinished` that follows has the new one. The
     /// original is in the journal only, because a hook may have removed a secret from it.
-    ResultChanged {
+    ToolResultChanged {
         /// The provider's id of the call.
         call_id: String,
         /// Name of the tool.
@@ -369,7 +369,7 @@ pub enum RunEvent {
         status: ToolStatus,
     },
     /// A tool call was answered.
-    ToolEnded {
+    ToolFinished {
         /// The provider's id of the call.
         call_id: String,
         /// Name of the tool.
@@ -382,7 +382,6 @@ pub enum RunEvent {
         content: String,
     },
     /// The loop sent a message of its own to the model.
-    #[serde(rename = "told")]
     MessageInjected {
         /// The cause of the message.
         why: InjectionReason,

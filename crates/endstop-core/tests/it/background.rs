@@ -55,7 +55,7 @@ fn call_is_answered_with_its_handle() {
     hand.at(1_500).feed(ended(id, "it works"));
     assert_eq!(hand.run().phase(), RunPhase::Calling, "a call in progress does not see it");
     let at_end = hand.effects.iter().any(|effect| {
-        matches!(effect, Effect::Emit(RunEvent::ToolEnded { duration_ms: 1_500, content, .. })
+        matches!(effect, Effect::Emit(RunEvent::ToolFinished { duration_ms: 1_500, content, .. })
             if content == "it works")
     });
     assert!(at_end);

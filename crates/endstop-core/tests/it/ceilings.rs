@@ -178,7 +178,7 @@ fn missing_usage_makes_the_cost_unknown() {
         let mut hand = Hand::start(RunSpec { reserve, output_cap: Some(1000), ..spec() }, price);
         hand.answer(said("42", SignalReason::NaturalCompletion));
         let told = hand.effects.iter().find_map(|effect| match effect {
-            Effect::Emit(RunEvent::TurnEnded { cost, .. }) => Some(*cost),
+            Effect::Emit(RunEvent::TurnFinished { cost, .. }) => Some(*cost),
             _ => None,
         });
         let outcome = hand.outcome();

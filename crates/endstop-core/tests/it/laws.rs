@@ -255,7 +255,7 @@ impl CompactionLaw {
     pub fn heard(&mut self, effects: &[Effect]) {
         for effect in effects {
             match effect {
-                Effect::Emit(RunEvent::TurnEnded { .. }) => self.this_turn = 0,
+                Effect::Emit(RunEvent::TurnFinished { .. }) => self.this_turn = 0,
                 Effect::Emit(RunEvent::Compacted { .. }) => self.failed_in_a_row = 0,
                 Effect::Emit(RunEvent::CompactionFailed { .. }) => self.failed_in_a_row += 1,
                 _ => {}

@@ -119,7 +119,7 @@ fn started_calls_are_reported_as_ended() {
         .effects
         .iter()
         .filter_map(|effect| match effect {
-            Effect::Emit(RunEvent::ToolEnded { call_id, status, duration_ms, .. }) => {
+            Effect::Emit(RunEvent::ToolFinished { call_id, status, duration_ms, .. }) => {
                 Some((call_id.as_str(), *status, *duration_ms))
             }
             _ => None,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! AgentEventKind::TextDelta { text } → {"type":"text_delta", …, "text":"It"}
-//! RunEvent::ToolEnded { call_id, … } → AgentEventKind::ToolFinished { call_id, … }
+//! RunEvent::ToolFinished { call_id, … } → AgentEventKind::ToolFinished { call_id, … }
 //! ```
 
 use super::agent_event::{CallId, RequestId};
@@ -63,7 +63,7 @@ macro_rules! kinds {
                     $(RunEvent::$Run { $($k_field,)* .. } => {
                         AgentEventKind::$Kind { $($k_field: $k_field.into(),)* }
                     })*
-                    RunEvent::TurnEnded { text, signal, usage, cost, tool_calls, .. } => {
+                    RunEvent::TurnFinished { text, signal, usage, cost, tool_calls, .. } => {
                         let usage = AgentEventKind::Usage { usage: Box::new(usage), cost };
                         let signal = Box::new(signal);
                         let finished = AgentEventKind::TurnFinished { text, signal, tool_calls };
@@ -137,7 +137,7 @@ kinds! {
             attempt: u32,
         },
         /// A hook or an approver changed the arguments of a call before it could start.
-        ToolCallChanged = "tool_call_changed" from CallChanged {
+        ToolCallChanged = "tool_call_changed" from ToolCallChanged {
             /// The provider's id of the call.
             call_id: CallId,
             /// Name of the tool.
@@ -152,7 +152,7 @@ kinds! {
         /// A hook changed the result of a call; the [`ToolFinished`](AgentEventKind::ToolFinished) that
         /// follows has the new one. The original is in the journal only, because a hook may have removed
         /// a secret from it.
-        ToolResultChanged = "tool_result_changed" from ResultChanged {
+        ToolResultChanged = "tool_result_changed" from ToolResultChanged {
             /// The provider's id of the call.
             call_id: CallId,
             /// Name of the tool.
@@ -179,7 +179,7 @@ kinds! {
             arguments: String,
         },
         /// A tool call was answered.
-        ToolFinished = "tool_finished" from ToolEnded {
+        ToolFinished = "tool_finished" from ToolFinished {
             /// The provider's id of the call.
             call_id: CallId,
             /// Name of the tool.
@@ -418,7 +418,7 @@ impl AgentEventKind {
 pub(crate) fn turn_of(event: &RunEvent) -> Option<u32> {
     match event {
         RunEvent::TurnStarted { turn, .. }
-        | RunEvent::TurnEnded { turn, .. }
+        | RunEvent::TurnFinished { turn, .. }
         | RunEvent::AttemptFailed { turn, .. }
         | RunEvent::ModelSwitched { turn, .. } => Some(*turn),
         _ => None,

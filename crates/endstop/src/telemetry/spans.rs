@@ -248,7 +248,7 @@ impl Trace {
                     error(&call, problem.class.as_str());
                 }
             }
-            RunEvent::ToolEnded { status, call_id, .. } => match &mut spans.ending {
+            RunEvent::ToolFinished { status, call_id, .. } => match &mut spans.ending {
                 Some((_, known)) => *known = *status,
                 // The tool did not stop when it was aborted, and the run continues without it.
                 None if *status == ToolStatus::Timeout => {

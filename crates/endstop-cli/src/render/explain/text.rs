@@ -98,7 +98,7 @@ fn turn_started(timeline: &Timeline, event: &Value) -> String {
 }
 
 /// Formats the end of a turn: text, finish value, tokens and cost.
-fn turn_ended(event: &Value) -> String {
+fn turn_finished(event: &Value) -> String {
     let output = event["usage"]["output_tokens"].as_u64();
     format!(
         "  text {:?} ({} = {:?}, {} tokens, {})",
@@ -122,7 +122,7 @@ fn attempt_failed(event: &Value) -> String {
 }
 
 /// Formats the end of a tool call.
-fn tool_ended(event: &Value) -> String {
+fn tool_finished(event: &Value) -> String {
     format!(
         "  ← {} {} in {} ms: {}",
         text(&event["name"]),
@@ -193,11 +193,11 @@ fn event_text(timeline: &Timeline, event: &Value) -> Option<String> {
     let short = |field: &str, most| shorten(&text(&event[field]), most);
     Some(match event["type"].as_str().unwrap_or_default() {
         "turn_started" => turn_started(timeline, event),
-        "turn_ended" => turn_ended(event),
+        "turn_finished" => turn_finished(event),
         "attempt_failed" => attempt_failed(event),
         "tool_started" => format!("  → {} {}", text(&event["name"]), short("arguments", 120)),
-        "tool_ended" => tool_ended(event),
-        "told" => {
+        "tool_finished" => tool_finished(event),
+        "message_injected" => {
             format!("  ! message to the model ({}): {}", text(&event["why"]), short("text", 120))
         }
         "warning" => format!("⚠ {}", short("message", 300)),

@@ -45,7 +45,7 @@ impl<'a> Turn<'a> {
                     (attempt.1, attempt.2) = (at, Some(class.to_owned()));
                 }
             }
-            "turn_ended" => {
+            "turn_finished" => {
                 if let Some(attempt) = self.attempts.last_mut() {
                     (attempt.1, attempt.2) = (at, None);
                 }
@@ -66,7 +66,7 @@ impl<'a> Turn<'a> {
                 status: "",
                 content: "",
             }),
-            "tool_ended" => {
+            "tool_finished" => {
                 let (call_id, name) = (text("call_id"), text("name"));
                 let status = text("status");
                 // Matched by the id, because parallel calls of one tool may end in another
@@ -92,7 +92,7 @@ impl<'a> Turn<'a> {
                     }),
                 }
             }
-            "told" => self.told.push(text("text")),
+            "message_injected" => self.told.push(text("text")),
             _ => {}
         }
     }
@@ -134,8 +134,8 @@ mod tests {
             json!({"type": "turn_started", "turn": 1, "attempt": 1, "at_ms": 0.0}),
             json!({"type": "tool_started", "call_id": "a", "name": "shell", "arguments": "{}", "at_ms": 1.0}),
             json!({"type": "tool_started", "call_id": "b", "name": "shell", "arguments": "{}", "at_ms": 1.0}),
-            json!({"type": "tool_ended", "call_id": "b", "name": "shell", "status": "ok", "content": "second", "at_ms": 2.0}),
-            json!({"type": "tool_ended", "call_id": "a", "name": "shell", "status": "ok", "content": "first", "at_ms": 9.0}),
+            json!({"type": "tool_finished", "call_id": "b", "name": "shell", "status": "ok", "content": "second", "at_ms": 2.0}),
+            json!({"type": "tool_finished", "call_id": "a", "name": "shell", "status": "ok", "content": "first", "at_ms": 9.0}),
         ];
         let turns = turns_of(&entries, 9.0);
         let tools: Vec<_> = turns[0].tools.iter().map(|tool| (tool.content, tool.to)).collect();

@@ -128,7 +128,7 @@ fn record_response(
         context.prompt.count(&usage, usage.total_tokens(), covered);
     }
     context.said.settle(&text, &added, has_calls);
-    effects.push(Effect::Emit(RunEvent::TurnEnded {
+    effects.push(Effect::Emit(RunEvent::TurnFinished {
         turn: context.counts.turns,
         text: text.clone(),
         signal: turn.signal.clone(),

@@ -128,7 +128,7 @@ fn change_call(
     }
     if changed.arguments != call.arguments {
         let before = std::mem::replace(&mut Arc::make_mut(call).arguments, changed.arguments);
-        effects.push(Effect::Emit(RunEvent::CallChanged {
+        effects.push(Effect::Emit(RunEvent::ToolCallChanged {
             call_id: call.id.clone(),
             name: call.name.clone(),
             before,
@@ -189,7 +189,7 @@ fn change_result(
     if (status, &content, &attachments) == (result.status, &result.content, &result.attachments) {
         return;
     }
-    effects.push(Effect::Emit(RunEvent::ResultChanged {
+    effects.push(Effect::Emit(RunEvent::ToolResultChanged {
         call_id: result.call_id.clone(),
         name: result.name.clone(),
         status: result.status,

@@ -36,7 +36,7 @@ fn end(
 ) {
     let Work { handle, call, started: began, .. } = work;
     let ran = context.now.saturating_sub(began);
-    effects.push(Effect::Emit(RunEvent::ToolEnded {
+    effects.push(Effect::Emit(RunEvent::ToolFinished {
         call_id: call.id.clone(),
         name: call.name.clone(),
         status,

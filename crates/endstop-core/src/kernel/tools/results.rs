@@ -14,7 +14,7 @@ pub(super) const MOST_CHANGED: usize = 64 * 1024;
 /// Reports to observers that a call has ended.
 pub(crate) fn emit_ended(open: &OpenCalls, at: usize, ran: Duration, effects: &mut Vec<Effect>) {
     if let Some(result) = open.result(at) {
-        effects.push(Effect::Emit(RunEvent::ToolEnded {
+        effects.push(Effect::Emit(RunEvent::ToolFinished {
             call_id: result.call_id.clone(),
             name: result.name.clone(),
             status: result.status,

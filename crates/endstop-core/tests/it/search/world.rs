@@ -539,7 +539,7 @@ impl<'a> World<'a> {
             }
             Effect::Emit(RunEvent::Stopping { reason, .. }) => self.stopping = Some(reason),
             // A tool that was asked to stop and then abandoned: the kernel no longer waits for it.
-            Effect::Emit(RunEvent::ToolEnded { call_id, .. }) => {
+            Effect::Emit(RunEvent::ToolFinished { call_id, .. }) => {
                 let at = self.open.iter().position(|open| {
                     matches!(open, Open::Tool { call, told_to_stop: true, background: false, .. } if *call == call_id)
                 });

@@ -1,9 +1,9 @@
 //! Reader for Endstop: the lines of `--events` and `--json` of its commands.
 //!
 //! ```text
-//! {"type":"turn_ended","turn":1,"text":"…","signal":{…},"usage":{…},"cost_usd":0.000345,"tool_calls":1}
+//! {"type":"turn_finished","turn":1,"text":"…","signal":{…},"usage":{…},"cost_usd":0.000345,"tool_calls":1}
 //! {"type":"tool_started","call_id":"call_1","name":"shell","arguments":"{\"command\":\"ls\"}"}
-//! {"type":"tool_ended","call_id":"call_1","name":"shell","status":"ok","duration_ms":24,"content":"…"}
+//! {"type":"tool_finished","call_id":"call_1","name":"shell","status":"ok","duration_ms":24,"content":"…"}
 //! {"type":"outcome","termination":"submitted","verified":true, …, "messages":[…]}
 //! ```
 //!
@@ -39,7 +39,9 @@ fn recognises(head: &Head<'_>) -> bool {
 fn is_record(map: &Fields) -> bool {
     match peek(map, "type") {
         Some("turn_started") => ["turn", "attempt"].iter().all(|key| map.contains_key(*key)),
-        Some("turn_ended") => ["turn", "signal", "usage"].iter().all(|key| map.contains_key(*key)),
+        Some("turn_finished") => {
+            ["turn", "signal", "usage"].iter().all(|key| map.contains_key(*key))
+        }
         Some("outcome") => {
             ["termination", "decided_by", "model_calls"].iter().all(|key| map.contains_key(*key))
         }
@@ -85,14 +87,14 @@ impl Session {
     /// Takes a line, and returns the run that ends with it.
     fn take(&mut self, mut map: Fields) -> Result<Option<Trajectory<'static>>, String> {
         match text(&mut map, "type").unwrap_or_default().as_str() {
-            "turn_ended" => self.turn(map),
+            "turn_finished" => self.turn(map),
             "tool_started" => {
                 let id = text(&mut map, "call_id").ok_or("a call without its `call_id`")?;
                 let name = text(&mut map, "name").unwrap_or_default();
                 let arguments = text(&mut map, "arguments").unwrap_or_default();
                 self.call(id, name, &arguments);
             }
-            "tool_ended" => self.result(map)?,
+            "tool_finished" => self.result(map)?,
             "model_switched" => {
                 self.model = text(&mut map, "model").or(self.model.take());
                 self.others.add("model_switched");
