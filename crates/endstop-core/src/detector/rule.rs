@@ -424,14 +424,28 @@ impl Rule {
         match self {
             Rule::Cost { .. } => true,
             Rule::Any(rules) => rules.iter().any(Rule::needs_cost),
-            _ => false,
+            Rule::RepeatCall { .. }
+            | Rule::RepeatCallRes { .. }
+            | Rule::TotalRepeat { .. }
+            | Rule::Cycle { .. }
+            | Rule::Alternate { .. }
+            | Rule::SameError { .. }
+            | Rule::AnyError { .. }
+            | Rule::SameText { .. }
+            | Rule::NoNew { .. }
+            | Rule::Monologue { .. }
+            | Rule::MaxSteps { .. }
+            | Rule::Reward { .. }
+            | Rule::TextMention(_)
+            | Rule::ToolCalled { .. }
+            | Rule::Chanting { .. }
+            | Rule::Stuck(_) => false,
         }
     }
 
     /// `true` if the rule reads tool results, which a recording may not contain.
     pub fn needs_results(&self) -> bool {
         match self {
-            // `RepeatCall` and `TotalRepeat` are absent: they compare calls only.
             Rule::RepeatCallRes { .. }
             | Rule::SameError { .. }
             | Rule::AnyError { .. }
@@ -439,7 +453,18 @@ impl Rule {
             | Rule::ToolCalled { .. }
             | Rule::Stuck(_) => true,
             Rule::Any(rules) => rules.iter().any(Rule::needs_results),
-            _ => false,
+            // `RepeatCall` and `TotalRepeat` compare calls only.
+            Rule::RepeatCall { .. }
+            | Rule::TotalRepeat { .. }
+            | Rule::Cycle { .. }
+            | Rule::Alternate { .. }
+            | Rule::SameText { .. }
+            | Rule::Monologue { .. }
+            | Rule::MaxSteps { .. }
+            | Rule::Cost { .. }
+            | Rule::Reward { .. }
+            | Rule::TextMention(_)
+            | Rule::Chanting { .. } => false,
         }
     }
 
@@ -457,7 +482,22 @@ impl Rule {
         match self {
             Rule::Reward { .. } => true,
             Rule::Any(rules) => rules.iter().any(Rule::needs_reward),
-            _ => false,
+            Rule::RepeatCall { .. }
+            | Rule::RepeatCallRes { .. }
+            | Rule::TotalRepeat { .. }
+            | Rule::Cycle { .. }
+            | Rule::Alternate { .. }
+            | Rule::SameError { .. }
+            | Rule::AnyError { .. }
+            | Rule::SameText { .. }
+            | Rule::NoNew { .. }
+            | Rule::Monologue { .. }
+            | Rule::MaxSteps { .. }
+            | Rule::Cost { .. }
+            | Rule::TextMention(_)
+            | Rule::ToolCalled { .. }
+            | Rule::Chanting { .. }
+            | Rule::Stuck(_) => false,
         }
     }
 

@@ -82,8 +82,17 @@ impl Support {
             },
             // Only OpenAI itself. Many compatible servers refuse a field that they do not know, and
             // Azure's dated versions do so too; they route by the prefix alone.
-            _ if matches!(dialect.name, "openai-chat" | "openai-responses") => Support::Key,
-            _ => Support::Nothing,
+            WireFormat::OpenAiChat | WireFormat::OpenAiResponses
+                if matches!(dialect.name, "openai-chat" | "openai-responses") =>
+            {
+                Support::Key
+            }
+            WireFormat::OpenAiChat
+            | WireFormat::Gemini
+            | WireFormat::OpenAiResponses
+            | WireFormat::CohereV2
+            | WireFormat::CohereV1
+            | WireFormat::Ollama => Support::Nothing,
         }
     }
 
@@ -102,7 +111,7 @@ pub(crate) fn plan(setting: Caching, support: Support, extra: &Map<String, Value
             key: false,
         },
         Support::Key => CachePlan { marks: None, key: !extra.contains_key("prompt_cache_key") },
-        _ => CachePlan::default(),
+        Support::Marks { .. } | Support::Nothing => CachePlan::default(),
     }
 }
 

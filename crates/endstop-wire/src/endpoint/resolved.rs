@@ -65,7 +65,12 @@ impl ResolvedModel {
             WireFormat::BedrockConverse => "/converse",
             WireFormat::BedrockInvoke => "/invoke",
             WireFormat::Anthropic => ":rawPredict",
-            _ => ":generateContent",
+            WireFormat::OpenAiChat
+            | WireFormat::Gemini
+            | WireFormat::OpenAiResponses
+            | WireFormat::CohereV2
+            | WireFormat::CohereV1
+            | WireFormat::Ollama => ":generateContent",
         })
     }
 
@@ -76,7 +81,12 @@ impl ResolvedModel {
             WireFormat::BedrockConverse => "/converse-stream",
             WireFormat::BedrockInvoke => "/invoke-with-response-stream",
             WireFormat::Anthropic => ":streamRawPredict",
-            _ => ":streamGenerateContent?alt=sse",
+            WireFormat::OpenAiChat
+            | WireFormat::Gemini
+            | WireFormat::OpenAiResponses
+            | WireFormat::CohereV2
+            | WireFormat::CohereV1
+            | WireFormat::Ollama => ":streamGenerateContent?alt=sse",
         })
     }
 

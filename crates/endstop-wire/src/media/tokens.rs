@@ -84,7 +84,12 @@ pub fn image_tokens(dialect: &Dialect, model: &str) -> ImageTokens {
         WireFormat::OpenAiChat if matches!(dialect.name, "openai-chat" | "azure-openai-chat") => {
             ImageTokens::Unknown
         }
-        _ => ImageTokens::Open,
+        WireFormat::OpenAiChat
+        | WireFormat::Gemini
+        | WireFormat::CohereV2
+        | WireFormat::CohereV1
+        | WireFormat::Ollama
+        | WireFormat::BedrockConverse => ImageTokens::Open,
     }
 }
 

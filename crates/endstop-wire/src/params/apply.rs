@@ -69,7 +69,12 @@ impl Target<'_> {
             WireFormat::Ollama => format!("options.{snake}"),
             WireFormat::Gemini => format!("generationConfig.{camel}"),
             WireFormat::BedrockConverse => format!("inferenceConfig.{camel}"),
-            _ => snake.to_owned(),
+            WireFormat::OpenAiChat
+            | WireFormat::Anthropic
+            | WireFormat::OpenAiResponses
+            | WireFormat::CohereV2
+            | WireFormat::CohereV1
+            | WireFormat::BedrockInvoke => snake.to_owned(),
         }
     }
 
@@ -127,7 +132,14 @@ impl ModelParams {
             }
             let path = match family {
                 WireFormat::CohereV2 => "p".to_owned(),
-                _ => target.path("top_p", "topP"),
+                WireFormat::OpenAiChat
+                | WireFormat::Anthropic
+                | WireFormat::Gemini
+                | WireFormat::OpenAiResponses
+                | WireFormat::CohereV1
+                | WireFormat::Ollama
+                | WireFormat::BedrockConverse
+                | WireFormat::BedrockInvoke => target.path("top_p", "topP"),
             };
             target.set(&path, top_p);
         }
@@ -141,7 +153,10 @@ impl ModelParams {
                 WireFormat::Ollama => "options.stop",
                 WireFormat::Gemini => "generationConfig.stopSequences",
                 WireFormat::BedrockConverse => "inferenceConfig.stopSequences",
-                _ => "stop_sequences",
+                WireFormat::Anthropic
+                | WireFormat::CohereV2
+                | WireFormat::CohereV1
+                | WireFormat::BedrockInvoke => "stop_sequences",
             };
             target.set(name, json!(self.stop));
         }
@@ -151,7 +166,13 @@ impl ModelParams {
                 WireFormat::OpenAiChat | WireFormat::CohereV2 => "seed",
                 WireFormat::Ollama => "options.seed",
                 WireFormat::Gemini => "generationConfig.seed",
-                _ => return Err(target.unsupported("seed", "remove it; the API has no seed")),
+                WireFormat::Anthropic
+                | WireFormat::OpenAiResponses
+                | WireFormat::CohereV1
+                | WireFormat::BedrockConverse
+                | WireFormat::BedrockInvoke => {
+                    return Err(target.unsupported("seed", "remove it; the API has no seed"));
+                }
             };
             let signed = i32::try_from(seed).is_ok();
             if family == WireFormat::Gemini && !signed {
@@ -173,7 +194,9 @@ impl ModelParams {
                 }
                 WireFormat::Gemini => ("generationConfig.thinkingConfig", &Effort::ALL[1..5]),
                 WireFormat::Ollama => ("think", &Effort::ALL[2..5]),
-                _ => return Err(target.unsupported("effort", "use `thinking`")),
+                WireFormat::CohereV2 | WireFormat::CohereV1 | WireFormat::BedrockConverse => {
+                    return Err(target.unsupported("effort", "use `thinking`"));
+                }
             };
             if !levels.contains(&effort) {
                 let levels: Vec<&str> = levels.iter().map(|level| level.as_str()).collect();
@@ -184,7 +207,14 @@ impl ModelParams {
             }
             let value = match family {
                 WireFormat::Gemini => json!({"thinkingLevel": effort.as_str()}),
-                _ => effort.as_str().into(),
+                WireFormat::OpenAiChat
+                | WireFormat::Anthropic
+                | WireFormat::OpenAiResponses
+                | WireFormat::CohereV2
+                | WireFormat::CohereV1
+                | WireFormat::Ollama
+                | WireFormat::BedrockConverse
+                | WireFormat::BedrockInvoke => effort.as_str().into(),
             };
             target.set(name, value);
         }
@@ -216,17 +246,21 @@ impl ModelParams {
             }
             (WireFormat::Ollama, Thinking::Off) => ("think", json!(false)),
             (WireFormat::Ollama, Thinking::Adaptive) => ("think", json!(true)),
-            _ if target.is_anthropic() || claude => {
-                let name =
-                    if claude { "additionalModelRequestFields.thinking" } else { "thinking" };
-                (name, self.anthropic_thinking(thinking)?)
+            (WireFormat::Anthropic | WireFormat::BedrockInvoke, _) => {
+                ("thinking", self.anthropic_thinking(thinking)?)
+            }
+            (WireFormat::BedrockConverse, _) if claude => {
+                ("additionalModelRequestFields.thinking", self.anthropic_thinking(thinking)?)
             }
             (WireFormat::BedrockConverse, _) => {
                 let instead =
                     "set the model's own field with `extra`, in additionalModelRequestFields";
                 return Err(target.unsupported("thinking", instead));
             }
-            _ => return Err(target.unsupported("thinking", "use `effort`")),
+            (WireFormat::OpenAiChat | WireFormat::OpenAiResponses | WireFormat::CohereV1, _)
+            | (WireFormat::Ollama, Thinking::Budget(_)) => {
+                return Err(target.unsupported("thinking", "use `effort`"));
+            }
         };
         target.set(name, value);
         Ok(())
@@ -293,7 +327,7 @@ impl ModelParams {
                 WireFormat::OpenAiChat | WireFormat::OpenAiResponses => {
                     target.set("parallel_tool_calls", parallel);
                 }
-                _ if target.is_anthropic() => {
+                WireFormat::Anthropic | WireFormat::BedrockInvoke => {
                     if self.tool_choice == Some(ToolChoice::None) {
                         return Err(ParamError::Conflict(
                             "`parallel_tool_calls` contradicts the `tool_choice` none; remove one of them".to_owned(),
@@ -304,7 +338,13 @@ impl ModelParams {
                     }
                     target.set("tool_choice.disable_parallel_tool_use", !parallel);
                 }
-                _ => return Err(target.unsupported("parallel_tool_calls", REMOVE)),
+                WireFormat::Gemini
+                | WireFormat::CohereV2
+                | WireFormat::CohereV1
+                | WireFormat::Ollama
+                | WireFormat::BedrockConverse => {
+                    return Err(target.unsupported("parallel_tool_calls", REMOVE));
+                }
             }
         }
         Ok(())
@@ -381,7 +421,7 @@ fn choose(choice: &ToolChoice, target: &mut Target<'_>) -> Result<(), ParamError
         }
         (WireFormat::CohereV2, ToolChoice::Required) => ("tool_choice", json!("REQUIRED")),
         (WireFormat::CohereV2, ToolChoice::None) => ("tool_choice", json!("NONE")),
-        _ if target.is_anthropic() => {
+        (WireFormat::Anthropic | WireFormat::BedrockInvoke, _) => {
             let value = match choice {
                 ToolChoice::Auto => json!({"type": "auto"}),
                 ToolChoice::None => json!({"type": "none"}),
@@ -396,7 +436,9 @@ fn choose(choice: &ToolChoice, target: &mut Target<'_>) -> Result<(), ParamError
         (WireFormat::CohereV2, _) => {
             return Err(invalid("tool_choice", "cohere-v2 takes required or none"));
         }
-        _ => return Err(target.unsupported("tool_choice", "remove it")),
+        (WireFormat::CohereV1 | WireFormat::Ollama, _) => {
+            return Err(target.unsupported("tool_choice", "remove it"));
+        }
     };
     target.set(name, value);
     Ok(())
