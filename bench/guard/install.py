@@ -9,16 +9,16 @@ import sys
 
 # Folder below `npm/`: packages.
 NPM = {
+    # First: with an older Node, npm chooses older clients.
+    "node": ["node@22"],
     "claude-code": ["@anthropic-ai/claude-code"],
     "codex": ["@openai/codex"],
     "gemini-cli": ["@google/gemini-cli"],
     "opencode-ai": ["opencode-ai"],
     "qwen-code": ["@qwen-code/qwen-code"],
-    "pi-coding-agent": ["@mariozechner/pi-coding-agent"],
+    "pi-coding-agent": ["@earendil-works/pi-coding-agent"],
     "openai": ["openai", "@anthropic-ai/sdk"],
     "ai": ["ai", "@ai-sdk/openai"],
-    # Qwen Code needs a newer Node than many systems have.
-    "node": ["node@22"],
 }
 # Folder below `venv/`: packages.
 PIP = {
@@ -48,11 +48,30 @@ def group(lab, kind, name):
     for command in commands:
         if shutil.which(command[0]) is None:
             return skipped(name, f"{command[0]} is not installed")
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+        environment = os.environ | {"PATH": with_node(lab, os.environ["PATH"])}
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
         if done.returncode != 0:
             return skipped(name, (done.stderr.strip().splitlines() or ["no message"])[-1])
     open(stamp, "w").close()
     return folder
+
+
+def with_node(lab, path):
+    """The search path with the Node of this lab, if it is installed."""
+    folder = os.path.join(lab, "npm", "node", "node_modules", "node", "bin")
+    return os.pathsep.join([folder, path]) if os.path.isdir(folder) else path
+
+
+def newest(kind, package):
+    """The newest version of a package in its registry, or `None` if that cannot be asked."""
+    if kind == "npm":
+        done = subprocess.run(["npm", "view", package, "version"], capture_output=True, text=True)
+        return done.stdout.strip() or None
+    name = package.split("[")[0]
+    command = [sys.executable, "-m", "pip", "index", "versions", name, "--disable-pip-version-check"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    first = done.stdout.partition("\n")[0]
+    return first[first.find("(") + 1:first.find(")")] if "(" in first else None
 
 
 def skipped(name, reason):

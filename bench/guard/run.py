@@ -86,7 +86,10 @@ def page(rows, details, wanted, folders, endstop):
              f"{datetime.date.today():%d %B %Y}, {version}, against the provider of this folder on the loopback interface. "
              "Written by `run.py`.", "", "| client | version |", "|---|---|"]
     for client in wanted:
-        lines.append(f"| {client} | {install.version(folders[client.group], client.kind, client.package)} |")
+        installed = install.version(folders[client.group], client.kind, client.package)
+        newest = install.newest(client.kind, client.package)
+        note = "" if newest in (None, installed) else f" (the newest is {newest})"
+        lines.append(f"| {client} | {installed}{note} |")
     lines += ["", "- untouched: the same task with and without guard gives the same exit status, final text and requests, but "
               "for the fields that `compare.py` lists.",
               "- turns: `--max-turns 2`. dollars: `--max-budget-usd 0.07`. timeout: `--timeout 30s` in a stream that stops. "

@@ -8,6 +8,7 @@ import subprocess
 import time
 import uuid
 
+from install import with_node
 from provider import Provider
 
 # Longest time that a client gets to start and to end.
@@ -45,7 +46,7 @@ def run(lab, client, folder, scenario, guard=None, when=None, variables=None, wo
     with Provider(scenario, os.path.join(lab, "venv", "sdk", "bin", "python")) as provider:
         command, own = client.command(folder, provider.base, home)
         command += words or []
-        environment = {"PATH": path(lab, client), "HOME": home, "LANG": "C.UTF-8", "TERM": "dumb", "SHELL": "/bin/bash",
+        environment = {"PATH": path(lab), "HOME": home, "LANG": "C.UTF-8", "TERM": "dumb", "SHELL": "/bin/bash",
                        "GUARD_BENCH": mark, "NO_PROXY": "127.0.0.1,localhost", "PYTHONDONTWRITEBYTECODE": "1",
                        "TMPDIR": os.path.join(place, "tmp")}
         environment |= own | (variables or {})
@@ -83,13 +84,10 @@ def run(lab, client, folder, scenario, guard=None, when=None, variables=None, wo
                  outcome=outcome(out), left=[line for _, line in left], seconds=ended - last, wall=ended - began, hung=hung)
 
 
-def path(lab, client):
+def path(lab):
     own = "/usr/local/bin:/usr/bin:/bin"
     node = shutil.which("node")
-    folders = [os.path.dirname(node)] if node else []
-    if client.more.get("node22"):
-        folders.insert(0, os.path.join(lab, "npm", "node", "node_modules", "node", "bin"))
-    return ":".join([*folders, own])
+    return with_node(lab, f"{os.path.dirname(node)}:{own}" if node else own)
 
 
 def repository(work):
