@@ -33,7 +33,10 @@ const RESERVED: &[(&str, &str)] = &[
     ("options.num_predict", "set `max_output_tokens`"),
     ("options.num_ctx", "set `context_window`"),
     ("toolConfig.tools", "add tools to the agent"),
+    ("additionalModelRequestFields.max_tokens", "set `max_output_tokens`"),
     ("n", "a run has one answer"),
+    ("best_of", "a run has one answer"),
+    ("num_generations", "a run has one answer"),
     ("generationConfig.candidateCount", "a run has one answer"),
 ];
 
@@ -444,26 +447,29 @@ fn choose(choice: &ToolChoice, target: &mut Target<'_>) -> Result<(), ParamError
     Ok(())
 }
 
-/// Refuses extra fields that have a setting of their own.
+/// Refuses extra fields that have a setting of their own, also in another spelling: Google's servers take both
+/// `maxOutputTokens` and `max_output_tokens`, and others ignore case.
 fn reserved(extra: &Map<String, Value>) -> Result<(), ParamError> {
-    // Most runs have none, and each run begins here.
-    if extra.is_empty() {
-        return Ok(());
-    }
-    for (path, instead) in RESERVED {
-        let mut at = extra;
-        let mut names = path.split('.').peekable();
-        while let Some(name) = names.next() {
-            match (at.get(name), names.peek()) {
-                (Some(_), None) => {
-                    return Err(invalid(&format!("extra.{path}"), format!("{instead} instead")));
-                }
-                (Some(Value::Object(inside)), Some(_)) => at = inside,
-                _ => break,
+    let check = |path: &str| {
+        let meant = folded(path);
+        match RESERVED.iter().find(|(known, _)| folded(known) == meant) {
+            Some((_, instead)) => {
+                Err(invalid(&format!("extra.{path}"), format!("{instead} instead")))
             }
+            None => Ok(()),
+        }
+    };
+    for (name, value) in extra {
+        check(name)?;
+        for inside in value.as_object().into_iter().flat_map(Map::keys) {
+            check(&format!("{name}.{inside}"))?;
         }
     }
     Ok(())
+}
+
+fn folded(path: &str) -> String {
+    path.chars().filter(|c| *c != '_').flat_map(char::to_lowercase).collect()
 }
 
 /// Adds the extra fields to those of the parameters. Both may set fields of one object.

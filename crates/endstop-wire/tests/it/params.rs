@@ -8,7 +8,7 @@ use endstop_wire::endpoint::Secret;
 use endstop_wire::params::check_output_schema;
 use endstop_wire::{
     CachePlan, Caching, Effort, Encoder, ModelParams, NamedSchema, ParamError, RequestSpec,
-    Thinking, ToolChoice, ToolDefinition,
+    Thinking, ToolChoice, ToolDefinition, WireFormat,
 };
 use serde_json::{Map, Value, json};
 
@@ -478,6 +478,57 @@ fn contradictions_and_invalid_values_are_errors() {
     let no_tools = RequestSpec::default();
     let refused = request("openai-chat", &chooses(ToolChoice::Auto), no_tools).unwrap_err();
     assert!(refused.to_string().contains("has no tools"), "{refused}");
+}
+
+/// Paths at which a body has this number.
+fn paths_of(body: &Value, number: u64, before: &[String], found: &mut Vec<Vec<String>>) {
+    for (name, value) in body.as_object().into_iter().flatten() {
+        let path = [before, &[name.clone()]].concat();
+        if value.as_u64() == Some(number) {
+            found.push(path);
+        } else {
+            paths_of(value, number, &path, found);
+        }
+    }
+}
+
+/// A cap in `extra` would not be lowered to what a ceiling leaves, in any format and any spelling of its name.
+#[test]
+fn extra_sets_no_output_cap() {
+    for format in WireFormat::ALL {
+        let api = format.dialect().name;
+        let body = request(api, &ModelParams::default(), spec("m")).unwrap();
+        // Version 1 of Cohere is only read.
+        if body.is_empty() && *format == WireFormat::CohereV1 {
+            continue;
+        }
+        let mut paths = Vec::new();
+        paths_of(&serde_json::from_str(&body).unwrap(), 2000, &[], &mut paths);
+        assert!(!paths.is_empty(), "{api} has no output cap: {body}");
+        for path in paths {
+            let snake = |name: &str| {
+                name.chars().fold(String::new(), |text, c| match c.is_uppercase() {
+                    true => format!("{text}_{}", c.to_lowercase()),
+                    false => format!("{text}{c}"),
+                })
+            };
+            let spellings: [fn(&str) -> String; 3] =
+                [str::to_owned, str::to_uppercase, |name| name.replace('_', "")];
+            let spelt = spellings.iter().map(|spell| path.iter().map(|name| spell(name)).collect());
+            let snaked: Vec<String> = path.iter().map(|name| snake(name)).collect();
+            for path in spelt.chain([snaked]).collect::<Vec<Vec<String>>>() {
+                let extra = path.iter().rev().fold(json!(9000), |value, name| json!({name: value}));
+                let params = ModelParams { extra: fields(extra), ..ModelParams::default() };
+                let refused = request(api, &params, spec("m")).unwrap_err().to_string();
+                assert!(refused.contains("max_output_tokens"), "{api} {path:?}: {refused}");
+            }
+        }
+    }
+    for one in ["n", "best_of", "BEST_OF", "num_generations"] {
+        let params = ModelParams { extra: fields(json!({one: 3})), ..ModelParams::default() };
+        let refused = request("openai-chat", &params, spec("m")).unwrap_err().to_string();
+        assert!(refused.contains("one answer"), "{one}: {refused}");
+    }
 }
 
 #[test]
