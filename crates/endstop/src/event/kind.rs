@@ -47,6 +47,11 @@ macro_rules! kinds {
             $(#[serde(rename = $o_name)] $Own { $($(#[$o_meta])* $o_field: $o_type,)* },)*
         }
 
+        /// The events of the kernel that become kinds.
+        #[cfg(test)]
+        const OF_KERNEL: &[&str] =
+            &[$(stringify!($Run),)* "TurnEnded", "RuleHit", "Parked"];
+
         impl AgentEventKind {
             /// Returns the value of the key `type` in JSON, for example `text_delta`.
             pub fn name(&self) -> &'static str {
@@ -422,5 +427,21 @@ pub(crate) fn turn_of(event: &RunEvent) -> Option<u32> {
         | RunEvent::AttemptFailed { turn, .. }
         | RunEvent::ModelSwitched { turn, .. } => Some(*turn),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::OF_KERNEL;
+    use endstop_core::RunEvent;
+
+    /// A variant that the list of kinds lacks would be dropped: the kernel's list may grow, so a match of it has an arm
+    /// for the rest. The error of an unknown name lists the names of all variants.
+    #[test]
+    fn every_event_of_the_kernel_is_a_kind() {
+        let error = serde_json::from_str::<RunEvent>(r#"{"type":"?"}"#).unwrap_err().to_string();
+        let (_, names) = error.split_once("expected one of ").expect(&error);
+        let names = names.split(" at line").next().unwrap().split(", ").count();
+        assert_eq!(OF_KERNEL.len(), names, "{error}\n{OF_KERNEL:?}");
     }
 }
