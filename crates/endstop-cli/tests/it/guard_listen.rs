@@ -1,6 +1,6 @@
 //! `endstop guard --listen`, `--print-env`, and the commands for live runs.
 
-use crate::cli::{Cli, Done, Started, answering, ask, eventually, post_as_nobody};
+use crate::cli::{Cli, Done, Started, answering, ask, eventually, playing, post_as_nobody};
 use endstop::testkit::{Reply, Turn};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -123,6 +123,27 @@ fn stored_conversation_continues_after_a_restart() {
             assert_eq!(ask(&proxy, run, Some(previous)).0, status, "{run} {previous}");
         }
         proxy.stop(signal);
+    }
+}
+
+/// A job stops its proxy when its agent has ended, and not ten minutes later.
+#[test]
+fn stopped_proxy_judges_settled_runs_by_their_answers() {
+    let cli = Cli::new();
+    let turns =
+        [Turn::text("done"), Turn::text("the wo").finish("length"), Turn::call("bash", &json!({}))];
+    let server = playing(turns);
+    let proxy = Listening::start(&cli, &file(&server, "[profile.default]\n"));
+    for run in ["answered", "cut", "working"] {
+        assert_eq!(proxy.turn(run, 1, "").0, 200);
+    }
+    let done = proxy.stop(Signal::TERM).exits(143);
+    let lines = done.lines();
+    for (run, ending) in
+        [("answered", "stop"), ("cut", "error_output_truncated"), ("working", "cancelled")]
+    {
+        let line = lines.iter().find(|line| line["type"] == "outcome" && line["name"] == run);
+        assert_eq!(line.expect(run)["termination"], ending, "{run}");
     }
 }
 

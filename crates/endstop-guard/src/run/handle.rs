@@ -9,6 +9,7 @@
 //! # }
 //! ```
 
+use super::conversation::Conversation;
 use super::ending::ProgramEnd;
 use super::guarded::Guarded;
 use super::meter::Counts;
@@ -112,6 +113,21 @@ impl RunHandle {
             return false;
         }
         // Under the same lock, so that no call can begin in between.
+        run.close(now, &ProgramEnd::new(true, detail));
+        drop(run);
+        self.0.changed();
+        true
+    }
+
+    /// Closes the run if nothing of it is open: no call is in flight, and its last response asks for no tool. `true`
+    /// if it was.
+    pub fn close_if_settled(&self, detail: &str) -> bool {
+        let now = self.0.now();
+        let mut run = self.0.lock();
+        let last = run.conversations.deciding().and_then(Conversation::provisional);
+        if run.calls.len() > 0 || last.is_none() {
+            return false;
+        }
         run.close(now, &ProgramEnd::new(true, detail));
         drop(run);
         self.0.changed();

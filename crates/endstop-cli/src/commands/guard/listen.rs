@@ -367,14 +367,20 @@ impl Watch {
         }
     }
 
-    /// Cancels the runs that are left, and reports them.
+    /// Ends the runs that are left, and reports them: those of which nothing is open by their last
+    /// response, and the others as cancelled.
     async fn finish(&mut self) {
+        let end = |run: &RunHandle| {
+            if !run.close_if_settled("the proxy was stopped") {
+                run.cancel();
+            }
+        };
         for (_, run) in self.standing.runs() {
-            run.cancel();
+            end(&run);
         }
         // Runs that started just before the signal are still in the channel.
         while let Ok(run) = self.runs.try_recv() {
-            run.1.cancel();
+            end(&run.1);
             self.started(run);
         }
         while let Some(ended) = self.ended.join_next().await {
