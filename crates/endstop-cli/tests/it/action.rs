@@ -1,7 +1,8 @@
 //! The script of the GitHub action, with a simulated runner: its command files, its variables, and a command
 //! that writes where it must not.
 
-use crate::cli::Cli;
+use crate::cli::{Cli, playing};
+use endstop::testkit::Turn;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -118,6 +119,35 @@ fn harmless_command_passes() {
     assert_eq!(done.outputs()[1], "status=0");
     done.leaves_nothing();
     assert!(!done.log.contains("::error"), "{}", done.log);
+}
+
+/// The category decides about a program that reports a success, and its own status about one that does not.
+#[test]
+fn guarded_program_fails_the_step_by_category() {
+    const ASKS: &str = "python3 -c 'import json, os, urllib.request as web; \
+        tool = {\"type\": \"function\", \"function\": {\"name\": \"work\", \"parameters\": {}}}; \
+        asked = {\"model\": \"gpt-4o\", \"tools\": [tool], \"messages\": [{\"role\": \"user\", \"content\": \"hi\"}]}; \
+        url = os.environ[\"OPENAI_BASE_URL\"] + \"/chat/completions\"; \
+        head = {\"content-type\": \"application/json\", \"authorization\": \"Bearer x\"}; \
+        web.urlopen(web.Request(url, json.dumps(asked).encode(), head)).read()'";
+    let whole = || Turn::text("the word");
+    let cut = || Turn::text("the wo").finish("length");
+    for (turn, after, fail_on, status, category) in [
+        (whole(), "", "capacity", 0, "success"),
+        (cut(), "", "retryable,capacity", 1, "capacity"),
+        (cut(), "", "fatal", 0, "capacity"),
+        (cut(), "; exit 3", "fatal", 3, "capacity"),
+        (whole(), "; exit 3", "", 3, "retryable"),
+    ] {
+        let server = playing([turn]);
+        let address = format!("OPENAI_BASE_URL={}", server.base_url());
+        let step = Step::running("true").with("FAIL_ON", fail_on);
+        let args = format!("--\nenv\n{address}\nsh\n-c\n{ASKS}{after}");
+        let done = step.with("ARGS", &args).run();
+        assert_eq!(done.status, status, "{fail_on} {after}: {}", done.log);
+        let outputs = done.outputs();
+        assert!(outputs.contains(&format!("category={category}")), "{outputs:?}: {}", done.log);
+    }
 }
 
 #[test]
