@@ -186,12 +186,12 @@ mod tests {
 
     #[test]
     fn only_second_interrupt_in_time_stops() {
-        let (mut rule, mut at) = (SignalRule::new(), Instant::now());
+        let (mut rule, mut last) = (SignalRule::new(), Instant::now());
         for _ in 0..5 {
-            assert_eq!(rule.react(Interrupt, at), Reaction::Note);
-            at += TWICE + Duration::from_millis(1);
+            last += TWICE + Duration::from_millis(1);
+            assert_eq!(rule.react(Interrupt, last), Reaction::Note);
         }
-        let last = at - Duration::from_millis(1);
+        last += TWICE;
         assert_eq!(rule.react(Interrupt, last), Reaction::Stop { exit: None });
         assert_eq!(rule.interrupted(), Some(last));
     }
