@@ -45,6 +45,8 @@ pub(crate) struct Alike {
     /// The furthest measures of this row.
     best: Vec<f64>,
     points: u32,
+    /// The steps of this row that made the same calls as an earlier one.
+    same_calls: u32,
 }
 
 /// What is compared of a step. Hashes of words are added up, so that their order does not matter.
@@ -140,6 +142,7 @@ impl Alike {
             gauges.len() == self.best.len() && gauges.iter().zip(&self.best).any(is_further);
         if found == 0 || progress {
             self.points = 0;
+            self.same_calls = 0;
         }
         if found == 0 {
             self.shared = None;
@@ -151,6 +154,7 @@ impl Alike {
             }
             if !progress {
                 self.points = self.points.saturating_add(found);
+                self.same_calls = self.same_calls.saturating_add(u32::from(found == 2));
             }
         }
         self.without = without;
@@ -160,6 +164,12 @@ impl Alike {
         }
         self.next = (self.next + 1) % WINDOW;
         self.points
+    }
+
+    /// Returns the number of steps of the row that made the same calls as an earlier one. The others may be a task
+    /// of many equal steps, one for each file.
+    pub(crate) fn same_calls(&self) -> u32 {
+        self.same_calls
     }
 
     /// Returns the half-points of a step that differs from the last one in a single word, wherever that occurs.

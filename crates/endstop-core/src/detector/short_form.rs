@@ -163,7 +163,9 @@ mod tests {
             let rule = Rule::from_config(info.name, &needed).unwrap();
             let written = rule.to_string();
             let values = written.strip_prefix(info.name).unwrap();
-            assert_eq!(values.split(',').count(), info.keys.len(), "{written}");
+            // The last number of `stuck` is left out if it is the default.
+            let left_out = usize::from(info.name == "stuck");
+            assert_eq!(values.split(',').count(), info.keys.len() - left_out, "{written}");
             rules.push(rule);
         }
         let more = [

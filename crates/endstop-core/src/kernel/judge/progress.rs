@@ -15,8 +15,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 
-/// Number of similar turns that weigh as much as an unproductive one, because polls and tasks of many equal
-/// steps look alike as well.
+/// Number of similar turns that weigh as much as an unproductive one, because polls look alike as well.
 const SIMILAR: u32 = 3;
 
 /// Number of previous turns that a turn is compared with; detects cycles of up to four turns.
@@ -32,7 +31,8 @@ pub(super) struct Progress {
     /// Number of consecutive turns that repeat an earlier one.
     equal: u32,
     alike: Alike,
-    /// Half-points of the similar turns in a row.
+    /// The similar turns in a row that made the same calls. Those with other calls do not count: a task may consist
+    /// of such turns, one for each file.
     similar: u32,
     /// The number of consecutive unproductive turns, before the last turn.
     before: u32,
@@ -115,19 +115,19 @@ impl Progress {
             self.alike.result(&result.content, result.status.is_error());
         }
         if self.alike.has_calls() {
-            self.similar = self.alike.end();
+            self.alike.end();
+            self.similar = self.alike.same_calls();
         }
     }
 
     /// The number of consecutive unproductive turns.
     pub(super) fn unproductive(&self) -> u32 {
-        self.equal.max(self.similar / 2 / SIMILAR)
+        self.equal.max(self.similar / SIMILAR)
     }
 
     /// The number of consecutive similar turns, if they decide the number of unproductive ones.
     pub(super) fn similar(&self) -> Option<u32> {
-        let similar = self.similar / 2;
-        (similar / SIMILAR > self.equal).then_some(similar)
+        (self.similar / SIMILAR > self.equal).then_some(self.similar)
     }
 
     /// Returns the warning for the model about its repetition, once, one turn before the limit.
@@ -202,11 +202,11 @@ mod tests {
     #[test]
     fn changed_result_or_text_is_progress() {
         let mut p = Progress::default();
-        assert_eq!(turn(&mut p, "look", "{}", "1"), 0);
-        assert_eq!(turn(&mut p, "look", "{}", "2"), 0);
-        assert_eq!(turn(&mut p, "look", "{}", "2"), 1);
-        assert_eq!(turn(&mut p, "look again", "{}", "2"), 0);
-        assert_eq!(turn(&mut p, "look", "{}", "2"), 1);
-        assert_eq!(turn(&mut p, "  look again ", "{}", "2"), 2);
+        assert_eq!(turn(&mut p, "look", "{}", "no file"), 0);
+        assert_eq!(turn(&mut p, "look", "{}", "one line"), 0);
+        assert_eq!(turn(&mut p, "look", "{}", "one line"), 1);
+        assert_eq!(turn(&mut p, "look again", "{}", "one line"), 0);
+        assert_eq!(turn(&mut p, "look", "{}", "one line"), 1);
+        assert_eq!(turn(&mut p, "  look again ", "{}", "one line"), 2);
     }
 }
