@@ -483,7 +483,7 @@ fn contradictions_and_invalid_values_are_errors() {
 /// Paths at which a body has this number.
 fn paths_of(body: &Value, number: u64, before: &[String], found: &mut Vec<Vec<String>>) {
     for (name, value) in body.as_object().into_iter().flatten() {
-        let path = [before, &[name.clone()]].concat();
+        let path = [before, std::slice::from_ref(name)].concat();
         if value.as_u64() == Some(number) {
             found.push(path);
         } else {
@@ -507,9 +507,12 @@ fn extra_sets_no_output_cap() {
         assert!(!paths.is_empty(), "{api} has no output cap: {body}");
         for path in paths {
             let snake = |name: &str| {
-                name.chars().fold(String::new(), |text, c| match c.is_uppercase() {
-                    true => format!("{text}_{}", c.to_lowercase()),
-                    false => format!("{text}{c}"),
+                name.chars().fold(String::new(), |text, c| {
+                    if c.is_uppercase() {
+                        format!("{text}_{}", c.to_lowercase())
+                    } else {
+                        format!("{text}{c}")
+                    }
                 })
             };
             let spellings: [fn(&str) -> String; 3] =
