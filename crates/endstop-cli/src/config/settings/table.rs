@@ -524,7 +524,7 @@ settings! {
         apply: Apply::Command,
     }
     /// A command that runs when a run has used 80 and 95 % of a limit, when it is parked, and when it has ended; it
-    /// reads a line of JSON from its standard input. [notify] in a settings file has more.
+    /// reads a line of JSON from its standard input. `[notify]` in a settings file has more.
     notify: NotifyTable, {
         key: Some("notify"), flag: Some(flag("notify", "CMD", Heading::Output)),
         commands: RUN | BRANCH | GUARD | SERVE,
