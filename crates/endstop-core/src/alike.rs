@@ -166,10 +166,9 @@ impl Alike {
         self.points
     }
 
-    /// Returns the number of steps of the row that made the same calls as an earlier one. The others may be a task
-    /// of many equal steps, one for each file.
-    pub(crate) fn same_calls(&self) -> u32 {
-        self.same_calls
+    /// Returns the number of steps of the row that made the same calls as an earlier one, and of the others.
+    pub(crate) fn row(&self) -> (u32, u32) {
+        (self.same_calls, self.points.saturating_sub(self.same_calls.saturating_mul(2)))
     }
 
     /// Returns the half-points of a step that differs from the last one in a single word, wherever that occurs.

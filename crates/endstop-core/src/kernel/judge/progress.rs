@@ -18,6 +18,9 @@ use std::hash::{BuildHasher, Hash};
 /// Number of similar turns that weigh as much as an unproductive one, because polls look alike as well.
 const SIMILAR: u32 = 3;
 
+/// The same for turns whose calls differ as well, because a task may consist of such turns, one for each file.
+const SIMILAR_CALLS: u32 = 7;
+
 /// Number of previous turns that a turn is compared with; detects cycles of up to four turns.
 pub(super) const WINDOW: usize = 4;
 
@@ -31,9 +34,8 @@ pub(super) struct Progress {
     /// Number of consecutive turns that repeat an earlier one.
     equal: u32,
     alike: Alike,
-    /// The similar turns in a row that made the same calls. Those with other calls do not count: a task may consist
-    /// of such turns, one for each file.
-    similar: u32,
+    /// The similar turns in a row: those that made the same calls, and the others.
+    similar: (u32, u32),
     /// The number of consecutive unproductive turns, before the last turn.
     before: u32,
     last: Option<NoProgressSnapshot>,
@@ -61,7 +63,7 @@ impl Progress {
     /// Records a turn of text alone, for example an answer that was rejected. A new text is progress.
     pub(super) fn said(&mut self, text: &str) {
         self.alike.reset();
-        self.similar = 0;
+        self.similar = (0, 0);
         if self.is_new(text) {
             self.equal = 0;
             self.last = None;
@@ -116,18 +118,27 @@ impl Progress {
         }
         if self.alike.has_calls() {
             self.alike.end();
-            self.similar = self.alike.same_calls();
+            self.similar = self.alike.row();
         }
     }
 
     /// The number of consecutive unproductive turns.
     pub(super) fn unproductive(&self) -> u32 {
-        self.equal.max(self.similar / SIMILAR)
+        self.equal.max(self.weight())
+    }
+
+    /// The number of unproductive turns that the similar ones weigh as much as.
+    fn weight(&self) -> u32 {
+        let (same, other) = self.similar;
+        let parts =
+            same.saturating_mul(SIMILAR_CALLS).saturating_add(other.saturating_mul(SIMILAR));
+        parts / (SIMILAR * SIMILAR_CALLS)
     }
 
     /// The number of consecutive similar turns, if they decide the number of unproductive ones.
     pub(super) fn similar(&self) -> Option<u32> {
-        (self.similar / SIMILAR > self.equal).then_some(self.similar)
+        let (same, other) = self.similar;
+        (self.weight() > self.equal).then_some(same.saturating_add(other))
     }
 
     /// Returns the warning for the model about its repetition, once, one turn before the limit.
