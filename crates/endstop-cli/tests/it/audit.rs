@@ -120,7 +120,7 @@ fn audit_reports_loops_claims_and_costs() {
     assert_eq!(audit["sessions"], 3);
     assert_eq!(audit["spent"]["turns"], 13);
     assert_eq!(audit["spent"]["input_tokens"], 13_000);
-    assert!((audit["spent"]["cost_usd"].as_f64().unwrap() - dollars(13.0)).abs() < 1e-9);
+    assert!((audit["spent"]["usd"].as_f64().unwrap() - dollars(13.0)).abs() < 1e-9);
     assert_eq!(audit["ended"]["answered"]["sessions"], 1);
     assert_eq!(audit["ended"]["interrupted"]["sessions"], 1);
     assert_eq!(audit["ended"]["no_answer"]["sessions"], 1);
@@ -128,7 +128,7 @@ fn audit_reports_loops_claims_and_costs() {
     assert_eq!((&audit["loops"], &audit["looped"]), (&json!(1), &json!(1)));
     // The loop was detected in the third turn, so six turns came after it.
     assert_eq!(audit["behind_loops"]["turns"], 6);
-    assert!((audit["behind_loops"]["cost_usd"].as_f64().unwrap() - dollars(6.0)).abs() < 1e-9);
+    assert!((audit["behind_loops"]["usd"].as_f64().unwrap() - dollars(6.0)).abs() < 1e-9);
     assert_eq!(audit["stopped"], 1);
     assert_eq!(audit["stopped_answered"], 0);
     let worst = audit["worst"].as_array().unwrap();
@@ -223,7 +223,7 @@ fn unknown_models_are_listed_without_price() {
     let audit: Value = serde_json::from_str(&run.stdout).unwrap();
     assert!(audit["formats"]["claude-code"].as_u64().unwrap() >= 17, "{audit}");
     assert_eq!(audit["formats"]["codex"], 6);
-    assert_eq!(audit["models"]["claude-fx-1"]["cost_usd"], 0.0);
+    assert_eq!(audit["models"]["claude-fx-1"]["usd"], 0.0);
     assert!(audit["models"]["claude-fx-1"]["unpriced_tokens"].as_u64().unwrap() > 0);
     let ended: u64 = audit["ended"]
         .as_object()

@@ -405,7 +405,7 @@ fn savings_cover_runs_with_usage() {
         (&json!(22_000), &json!(15_400))
     );
     let saved = all["candidates"][0]["usd_saved"].as_f64().unwrap();
-    let usd = all["cost_usd"].as_f64().unwrap();
+    let usd = all["usd"].as_f64().unwrap();
     assert!(usd > 0.0 && (saved / usd - 0.7).abs() < 1e-9, "{saved} of {usd}");
     // The limit needs the cost of each step: one run has the price of its model, two have none.
     assert_eq!(all["candidates"][1]["lacking"], 2);

@@ -97,10 +97,7 @@ fn recorded_price_may_change() {
     // $0.35: after step 4 of 0.1 and step 2 of 0.2, at $0.40 each; $0.45: after steps 5 and 3.
     let near = |at: usize, usd: f64| (saved[at] - usd).abs() < 1e-9;
     assert!(near(0, 0.2 + 0.8) && near(1, 0.1 + 0.6) && near(2, 0.0), "{saved:?}");
-    assert_eq!(
-        found["figures"]["datasets"][0]["cost_usd"].as_f64().map(|usd| usd.round()),
-        Some(2.0)
-    );
+    assert_eq!(found["figures"]["datasets"][0]["usd"].as_f64().map(|usd| usd.round()), Some(2.0));
 }
 
 #[test]

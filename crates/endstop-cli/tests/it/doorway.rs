@@ -90,7 +90,6 @@ fn each_mistake_gets_one_line() {
         (vec!["run", "--replay", "newer.jsonl", "Go."], &["newer.jsonl", "`99`", "expected 1"]),
         (vec!["explain", "rec.jsonl"], &["rec.jsonl", "a recording", "--replay FILE"]),
         (vec!["backtest", "empty"], &["no runs could be read", "audit --find"]),
-        (vec!["cancel", "last"], &["no live run `last`", "runs --live"]),
         (vec!["runs"], &["no home folder for the journal", "--journal FILE"]),
     ];
     for (args, says) in cases {
@@ -98,6 +97,9 @@ fn each_mistake_gets_one_line() {
         let lines: Vec<&str> = done.stderr.lines().collect();
         assert!(lines.len() == 1 && lines[0].starts_with("endstop: "), "{args:?}: {}", done.stderr);
     }
+    let mut last = cli.command(["cancel", "last"]);
+    last.env("HOME", cli.dir.path());
+    Started::new(last, "").finish().exits(2).notes(&["no live run `last`", "runs --live"]);
     for (folder, says) in [("broken", "endstop.toml: line 1"), ("slip", "did you mean `max_turns`")]
     {
         let mut command = cli.command(with(&["Go."]));

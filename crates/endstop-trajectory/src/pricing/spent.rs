@@ -26,7 +26,7 @@ pub struct Spent {
     /// Generated tokens.
     pub output_tokens: u64,
     /// US dollars of the part that has a recorded cost or a price.
-    #[serde(rename = "cost_usd", serialize_with = "dollars", deserialize_with = "from_dollars")]
+    #[serde(serialize_with = "dollars", deserialize_with = "from_dollars")]
     pub usd: NanoUsd,
     /// `true` if a price in it is the highest of several possible ones.
     pub at_most: bool,

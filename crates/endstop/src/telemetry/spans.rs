@@ -305,7 +305,9 @@ impl Trace {
         run.record("endstop.turns", i64::from(outcome.turns));
         run.record("endstop.model_calls", i64::from(outcome.model_calls));
         run.record("endstop.tool_calls", i64::from(outcome.tool_calls));
-        run.record("endstop.cost_usd", outcome.cost.to_usd());
+        if let Some(cost) = outcome.known_cost() {
+            run.record("endstop.cost_usd", cost.to_usd());
+        }
         if outcome.cost_unknown {
             run.record("endstop.cost_unknown", true);
         }

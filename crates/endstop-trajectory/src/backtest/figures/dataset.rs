@@ -47,7 +47,6 @@ pub struct DatasetFigures {
     /// Tokens of the runs in which every step has a token count.
     pub tokens: Option<u64>,
     /// US dollars of the runs in which every step has a cost, or a model with a price.
-    #[serde(rename = "cost_usd")]
     pub usd: Option<f64>,
     /// Number of tasks with a good run; of very many tasks, of those that are stored.
     pub good_tasks: u64,

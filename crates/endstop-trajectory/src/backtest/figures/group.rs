@@ -44,7 +44,6 @@ pub struct GroupFigures {
     /// Tokens of the runs in which every step has a token count.
     pub tokens: Option<u64>,
     /// US dollars of the runs in which every step has a cost, or a model with a price.
-    #[serde(rename = "cost_usd")]
     pub usd: Option<f64>,
     /// Number of these runs.
     pub runs_with_usd: u64,
