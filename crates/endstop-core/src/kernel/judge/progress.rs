@@ -11,6 +11,7 @@ use crate::call_key::{HASHER, call_key};
 use crate::kernel::outcome::ending::excerpt;
 use crate::kernel::outcome::{NoProgressSnapshot, RepeatedCall};
 use crate::message::{ToolCall, ToolResult};
+use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
@@ -18,7 +19,8 @@ use std::hash::{BuildHasher, Hash};
 /// Number of similar turns that weigh as much as an unproductive one, because polls look alike as well.
 const SIMILAR: u32 = 3;
 
-/// The same for turns whose calls differ as well, because a task may consist of such turns, one for each file.
+/// The same for turns whose calls differ as well, because a task may consist of such turns, one for each file. Such a
+/// turn with a new text is not counted.
 const SIMILAR_CALLS: u32 = 7;
 
 /// Number of previous turns that a turn is compared with; detects cycles of up to four turns.
@@ -34,8 +36,10 @@ pub(super) struct Progress {
     /// Number of consecutive turns that repeat an earlier one.
     equal: u32,
     alike: Alike,
-    /// The similar turns in a row: those that made the same calls, and the others.
+    /// The similar turns in a row: those that made the same calls, and those of the others that said nothing new.
     similar: (u32, u32),
+    /// The similar turns in a row whose calls differ.
+    other: u32,
     /// The number of consecutive unproductive turns, before the last turn.
     before: u32,
     last: Option<NoProgressSnapshot>,
@@ -45,7 +49,7 @@ pub(super) struct Progress {
 /// the same.
 impl fmt::Debug for Progress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Progress { recent, next, texts, equal, alike, similar, before, last } = self;
+        let Progress { recent, next, texts, equal, alike, similar, other, before, last } = self;
         f.debug_struct("Progress")
             .field("recent", recent)
             .field("next", next)
@@ -53,6 +57,7 @@ impl fmt::Debug for Progress {
             .field("equal", equal)
             .field("alike", alike)
             .field("similar", similar)
+            .field("other", other)
             .field("before", before)
             .field("last", last)
             .finish()
@@ -64,6 +69,7 @@ impl Progress {
     pub(super) fn said(&mut self, text: &str) {
         self.alike.reset();
         self.similar = (0, 0);
+        self.other = 0;
         if self.is_new(text) {
             self.equal = 0;
             self.last = None;
@@ -87,7 +93,7 @@ impl Progress {
         let new_text = self.is_new(trimmed);
         self.recent[self.next] = Some(fingerprint);
         self.next = (self.next + 1) % WINDOW;
-        self.compare(calls);
+        self.compare(calls, new_text);
         self.equal = if repeated && !new_text { self.equal + 1 } else { 0 };
         if self.unproductive() > 0 {
             self.last = Some(NoProgressSnapshot {
@@ -111,14 +117,21 @@ impl Progress {
     }
 
     /// Compares a turn with those before it, without the calls whose results are not all text.
-    fn compare(&mut self, calls: &[(&ToolCall, &ToolResult)]) {
+    fn compare(&mut self, calls: &[(&ToolCall, &ToolResult)], new_text: bool) {
         for (call, result) in calls.iter().filter(|(_, result)| result.attachments.is_empty()) {
             self.alike.call(&call.name, &call.arguments);
             self.alike.result(&result.content, result.status.is_error());
         }
         if self.alike.has_calls() {
             self.alike.end();
-            self.similar = self.alike.row();
+            let (same, other) = self.alike.row();
+            let silent = match other.cmp(&self.other) {
+                Ordering::Greater => self.similar.1 + u32::from(!new_text),
+                Ordering::Equal => self.similar.1,
+                Ordering::Less => 0,
+            };
+            self.other = other;
+            self.similar = (same, silent);
         }
     }
 
