@@ -465,7 +465,7 @@ limits! {
     /// Maximum number of consecutive turns that repeat themselves.
     ///
     /// Turns that are equal count whole. A turn that is like an earlier one but for numbers, times, ids, order
-    /// or one word counts a third, or a seventh if its calls themselves differ so and it has no new text. A result
+    /// or one word counts a third, or an eleventh if its calls themselves differ so and it has no new text. A result
     /// that comes nearer to an end (`40%`, `4/10`, `6 remaining`) is progress.
     MaxUnproductiveTurns max_unproductive_turns: Option<u32> = Some(3), {
         unit: Turns,

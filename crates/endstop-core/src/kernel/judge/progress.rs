@@ -21,7 +21,7 @@ const SIMILAR: u32 = 3;
 
 /// The same for turns whose calls differ as well, because a task may consist of such turns, one for each file. Such a
 /// turn with a new text is not counted.
-const SIMILAR_CALLS: u32 = 7;
+const SIMILAR_CALLS: u32 = 11;
 
 /// Number of previous turns that a turn is compared with; detects cycles of up to four turns.
 pub(super) const WINDOW: usize = 4;
