@@ -21,8 +21,18 @@ import re
 import sys
 
 PORT = int(os.environ.get("MOCK_PORT", "8099"))
-COUNT = {}
-ANSWERED = 0
+
+
+class Tally:
+    """What was asked and answered since the last reset. A response that is still being written then counts for
+    the tally of its request."""
+
+    def __init__(self):
+        self.asked = {}
+        self.answered = 0
+
+
+TALLY = Tally()
 TEXT = "The capital of France is Paris, and it has been so"
 IN, OUT = 100, 50
 
@@ -467,7 +477,7 @@ def gemini(req, s, n, stream):
 
 
 async def handle(r, w):
-    global ANSWERED
+    global TALLY
     try:
         while True:
             line = await r.readline()
@@ -488,11 +498,11 @@ async def handle(r, w):
                 body = await r.readexactly(int(hdr.get("content-length", 0)))
             path = path.split("?")[0]
             s = ""
+            tally = TALLY
             if path in ("/stats", "/reset", "/answered"):
-                out = json.dumps(ANSWERED if path == "/answered" else COUNT)
+                out = json.dumps(TALLY.answered if path == "/answered" else TALLY.asked)
                 if path == "/reset":
-                    COUNT.clear()
-                    ANSWERED = 0
+                    TALLY = Tally()
             elif method != "POST":
                 out = "{}"
             else:
@@ -505,7 +515,7 @@ async def handle(r, w):
                 else:
                     model = str(req.get("model", ""))
                     s = script(model)
-                    COUNT[s] = n = COUNT.get(s, 0) + 1
+                    tally.asked[s] = n = tally.asked.get(s, 0) + 1
                     if os.environ.get("MOCK_LOG"):
                         print(n, path, s, len(body), file=sys.stderr, flush=True)
                     if step(s, n) == "slow" and not req.get("stream"):
@@ -533,7 +543,7 @@ async def handle(r, w):
                             await w.drain()
                             await asyncio.sleep(0.2)
                     await w.drain()
-                    ANSWERED += 1
+                    tally.answered += 1
                     if s == "reset":
                         w.transport.abort()
                         return
@@ -546,7 +556,7 @@ async def handle(r, w):
                 % (b"400 Bad Request" if s == "denied" else b"200 OK", len(b), b)
             )
             await w.drain()
-            ANSWERED += bool(s) and s != "denied"
+            tally.answered += bool(s) and s != "denied"
     except (ConnectionError, asyncio.IncompleteReadError, ValueError) as e:
         if os.environ.get("MOCK_LOG"):
             print("conn", repr(e), file=sys.stderr)

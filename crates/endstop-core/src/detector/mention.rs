@@ -13,15 +13,16 @@
 //! ```
 //!
 //! `text` is searched for literally, anywhere in the text, also within a longer word. `pattern` is
-//! a regular expression in Python syntax, which runs in linear time.
+//! a regular expression in Python syntax, which runs in linear time. `pattern`, and
+//! `case_sensitive = false`, need the feature `regex`.
 
 use crate::policy::PolicyError;
 use crate::policy::config::Config;
+#[cfg(feature = "regex")]
 use crate::policy::final_pattern::Expression;
 use serde_json::{Value, json};
+#[cfg(feature = "regex")]
 use std::sync::Arc;
-
-const NAME: &str = "text_mention";
 
 /// The string or pattern to search for.
 #[derive(Clone, Debug)]
@@ -29,7 +30,9 @@ pub struct Mention {
     text: Option<String>,
     pattern: Option<String>,
     case_sensitive: bool,
-    expression: Arc<Expression>,
+    /// `None` for a string that is compared as it is.
+    #[cfg(feature = "regex")]
+    expression: Option<Arc<Expression>>,
 }
 
 impl Mention {
@@ -38,20 +41,30 @@ impl Mention {
         let given = |key| config.get(key).map(|_| config.text(key, "")).transpose();
         let (text, pattern) = (given("text")?, given("pattern")?);
         let case_sensitive = config.flag("case_sensitive", true)?;
-        // A literal becomes an expression as well, so that there is one search and one rule for
-        // case.
-        let source = match (&text, &pattern) {
-            (Some(text), None) => Expression::literal(text),
-            (None, Some(pattern)) => pattern.clone(),
+        match (&text, &pattern) {
+            (Some(_), None) | (None, Some(_)) => {}
             (None, None) => return Err(config.bad("text", "a string (or give `pattern`)")),
             (Some(_), Some(_)) => {
                 return Err(config.bad("pattern", "absent if `text` is given"));
             }
-        };
-        let expression = Expression::new(&source, case_sensitive).map_err(|problem| {
-            PolicyError::BadPattern { policy: NAME.to_owned(), pattern: source, problem }
-        })?;
-        Ok(Mention { text, pattern, case_sensitive, expression: Arc::new(expression) })
+        }
+        #[cfg(feature = "regex")]
+        let expression = expression(text.as_deref(), pattern.as_deref(), case_sensitive)?;
+        #[cfg(not(feature = "regex"))]
+        if let Some(key) =
+            pattern.as_ref().map(|_| "pattern").or((!case_sensitive).then_some("case_sensitive"))
+        {
+            return Err(
+                config.bad(key, "absent: this program was built without the feature `regex`")
+            );
+        }
+        Ok(Mention {
+            text,
+            pattern,
+            case_sensitive,
+            #[cfg(feature = "regex")]
+            expression,
+        })
     }
 
     pub(super) fn config(&self) -> Value {
@@ -67,8 +80,30 @@ impl Mention {
     }
 
     pub(super) fn is_in(&self, text: &str) -> bool {
-        self.expression.is_in(text)
+        #[cfg(feature = "regex")]
+        if let Some(expression) = &self.expression {
+            return expression.is_in(text);
+        }
+        self.plain().is_some_and(|plain| text.contains(plain))
     }
+}
+
+/// Compiles a pattern, or a string whose case does not count.
+#[cfg(feature = "regex")]
+fn expression(
+    text: Option<&str>,
+    pattern: Option<&str>,
+    case_sensitive: bool,
+) -> Result<Option<Arc<Expression>>, PolicyError> {
+    let source = match (text, pattern) {
+        (Some(_), _) if case_sensitive => return Ok(None),
+        (Some(text), _) => Expression::literal(text),
+        (None, pattern) => pattern.unwrap_or_default().to_owned(),
+    };
+    let expression = Expression::new(&source, case_sensitive).map_err(|problem| {
+        PolicyError::BadPattern { policy: "text_mention".to_owned(), pattern: source, problem }
+    })?;
+    Ok(Some(Arc::new(expression)))
 }
 
 // Written by hand, because a compiled expression has no equality.

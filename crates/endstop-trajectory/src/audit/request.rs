@@ -10,12 +10,10 @@
 
 use super::guard_stop::is_stop;
 use crate::model::{Role, Step, Trajectory};
-use crate::read::is_aside;
+use crate::read::{is_aside, is_of_a_person};
 use endstop_core::is_blank;
 use std::ops::Range;
 
-/// Formats whose runs are sessions of a person.
-const SESSIONS: &[&str] = &["claude-code", "codex", "gemini-cli", "opencode", "pi", "qwen-code"];
 /// Prefix of the message that Claude Code writes when a person interrupts it.
 pub(super) const INTERRUPTED: &str = "[Request interrupted by user";
 
@@ -45,7 +43,7 @@ impl Request {
 
 /// Returns the requests of a run, in order. A prompt without a turn belongs to the next request.
 pub(super) fn requests(run: &Trajectory<'_>) -> Vec<Request> {
-    let cuts = SESSIONS.contains(&run.origin.format);
+    let cuts = is_of_a_person(run.origin.format);
     let mut requests: Vec<Request> = Vec::new();
     let mut begun = 0;
     let (mut before, mut turns) = (0, 0);

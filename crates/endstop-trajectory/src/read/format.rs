@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! pub(crate) const FORMATS: &[Format] =
-//!     &[Format { name: "x", about: "X: its logs", recognises, shape: Some(Shape::Whole(read)) }];
+//!     &[Format { name: "x", about: "X: its logs", recognises, of_a_person: false,
+//!     shape: Some(Shape::Whole(read)) }];
 //! ```
 
 use super::io::truncated::is_half;
@@ -20,6 +21,8 @@ pub(crate) struct Format {
     pub(crate) about: &'static str,
     /// Returns `true` if the beginning of a file looks like this format.
     pub(crate) recognises: fn(&Head<'_>) -> bool,
+    /// `true` if a run is a session of a person with an agent, which may have several prompts.
+    pub(crate) of_a_person: bool,
     /// The way a file is split into records, and the function that reads one; `None` in a build
     /// without the feature `benchmarks`, if it is one of these.
     pub(crate) shape: Option<Shape>,

@@ -41,6 +41,7 @@ pub use formats::agents::endstop::ending as endstop_ending;
 pub use formats::agents::opencode::session as opencode_session;
 pub use formats::formats;
 pub(crate) use formats::generic::atif::ours;
+pub(crate) use formats::is_of_a_person;
 pub use io::chunk::Chunk;
 pub use io::file::{Chunks, Opened};
 pub use io::open::open_regular;

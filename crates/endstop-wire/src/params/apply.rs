@@ -537,7 +537,15 @@ fn complete(
             let format = json!({"type": "json_schema", "name": name, "schema": schema.schema});
             ("text", "format", format)
         }
-        (_, Some(_)) => {
+        (
+            WireFormat::OpenAiChat
+            | WireFormat::Gemini
+            | WireFormat::Ollama
+            | WireFormat::CohereV1
+            | WireFormat::CohereV2
+            | WireFormat::BedrockConverse,
+            Some(_),
+        ) => {
             let own = ["response_format", "format", "outputConfig"];
             return match own.iter().find(|name| fields.contains_key(**name)) {
                 Some(name) => Err(ParamError::Conflict(format!(
@@ -546,7 +554,7 @@ fn complete(
                 None => Ok(()),
             };
         }
-        _ => return Ok(()),
+        (_, None) => return Ok(()),
     };
     match fields.get_mut(object) {
         None => Ok(()),

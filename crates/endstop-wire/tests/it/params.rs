@@ -492,6 +492,41 @@ fn paths_of(body: &Value, number: u64, before: &[String], found: &mut Vec<Vec<St
     }
 }
 
+/// Paths of the values of a body that are in no list, down to the second level.
+fn leaves(body: &Value) -> Vec<Vec<String>> {
+    let fields = body.as_object().into_iter().flatten();
+    fields
+        .flat_map(|(name, value)| match value.as_object().filter(|inside| !inside.is_empty()) {
+            None => vec![vec![name.clone()]],
+            Some(inside) => inside.keys().map(|last| vec![name.clone(), last.clone()]).collect(),
+        })
+        .collect()
+}
+
+/// What the agent sets is not replaced by `extra`: each field that an encoder writes is refused, by every format.
+#[test]
+fn extra_replaces_no_field_of_the_agent() {
+    let mut through = Vec::new();
+    for format in WireFormat::ALL {
+        let api = format.dialect().name;
+        let full = || RequestSpec { system: Some("Be brief.".to_owned()), ..spec("m") };
+        let body = request(api, &ModelParams::default(), full()).unwrap();
+        if body.is_empty() && *format == WireFormat::CohereV1 {
+            continue;
+        }
+        let body: Value = serde_json::from_str(&body).unwrap();
+        for path in leaves(&body) {
+            let extra = path.iter().rev().fold(json!("x"), |value, name| json!({name: value}));
+            let params = ModelParams { extra: fields(extra), ..ModelParams::default() };
+            if request(api, &params, full()).is_ok() {
+                through.push(format!("{api} {}", path.join(".")));
+            }
+        }
+    }
+    // What the protocol needs and the agent has no setting for.
+    assert_eq!(through, ["ollama truncate", "bedrock-invoke anthropic_version"]);
+}
+
 /// A cap in `extra` would not be lowered to what a ceiling leaves, in any format and any spelling of its name.
 #[test]
 fn extra_sets_no_output_cap() {

@@ -12,7 +12,7 @@
 //!
 //! There are two modes. `matching = "call"`, the default, reads calls with their brackets and
 //! strings ([`Scanner`]). `matching = "regex"` searches for patterns like Python's `re`, in
-//! linear time ([`regex`]). A step of the action type `final` stops with its whole output.
+//! linear time (module `regex`, with the feature `regex`). A step of the action type `final` stops with its whole output.
 //!
 //! Source: RLM Code's `final_pattern`.
 
@@ -21,15 +21,20 @@ mod brackets;
 mod call;
 mod declaration;
 mod opening;
+#[cfg(feature = "regex")]
 mod pattern;
+#[cfg(feature = "regex")]
 mod python;
+#[cfg(feature = "regex")]
 pub mod regex;
 
 pub use call::Scanner;
 
 use declaration::NAME;
 pub use declaration::{Callee, Declaration, Pick, ScannerOptions};
+#[cfg(feature = "regex")]
 pub(crate) use regex::Expression;
+#[cfg(feature = "regex")]
 pub use regex::Patterns;
 
 use crate::policy::config::{Config, PolicyError};
@@ -38,7 +43,12 @@ use serde_json::{Value, json};
 
 #[derive(Clone, Debug)]
 enum Matching {
-    Call { case_sensitive: bool, anywhere: bool, pick: Pick },
+    Call {
+        case_sensitive: bool,
+        anywhere: bool,
+        pick: Pick,
+    },
+    #[cfg(feature = "regex")]
     Regex(Patterns),
 }
 
@@ -82,7 +92,7 @@ impl FinalPattern {
         "Stop when the answer is declared: FINAL(…), FINAL_VAR(…), SUBMIT(…)";
 
     /// Returns the default configuration. With `matching = "regex"` there are also
-    /// `final_patterns` (default: [`regex::DEFAULT_PATTERNS`]) and `lenient`, `case_sensitive` is
+    /// `final_patterns` (default: the three documented ones) and `lenient`, `case_sensitive` is
     /// false, and there is no `scope` and no `pick`.
     pub fn defaults() -> Value {
         json!({
@@ -97,19 +107,14 @@ impl FinalPattern {
     /// Builds the policy from its configuration.
     ///
     /// # Errors
-    /// An unknown key, an invalid value, or an invalid pattern.
+    /// An unknown key, an invalid value, an invalid pattern, or `matching = "regex"` without the
+    /// feature `regex`.
     pub fn from_config(config: &Value) -> Result<FinalPattern, PolicyError> {
         let config = Config::new(NAME, config)?;
         let implied = if config.get("final_patterns").is_some() { "regex" } else { "call" };
         let matching = config.choice("matching", &["call", "regex"])?.unwrap_or(implied);
         if matching == "regex" {
-            let (patterns, extract_answer) = Patterns::from_config(&config)?;
-            return Ok(FinalPattern {
-                matching: Matching::Regex(patterns),
-                extract_answer,
-                scanner: None,
-                undecided: false,
-            });
+            return FinalPattern::with_patterns(&config);
         }
         config.only(&["matching", "case_sensitive", "extract_answer", "scope", "pick"])?;
         Ok(FinalPattern {
@@ -127,8 +132,21 @@ impl FinalPattern {
         })
     }
 
+    #[cfg(feature = "regex")]
+    fn with_patterns(config: &Config<'_>) -> Result<FinalPattern, PolicyError> {
+        let (patterns, extract_answer) = Patterns::from_config(config)?;
+        let matching = Matching::Regex(patterns);
+        Ok(FinalPattern { matching, extract_answer, ..FinalPattern::default() })
+    }
+
+    #[cfg(not(feature = "regex"))]
+    fn with_patterns(config: &Config<'_>) -> Result<FinalPattern, PolicyError> {
+        Err(config.bad("matching", "`call`: this program was built without the feature `regex`"))
+    }
+
     fn scanner(&self, message: bool) -> Option<Scanner> {
         match self.matching {
+            #[cfg(feature = "regex")]
             Matching::Regex(_) => None,
             Matching::Call { case_sensitive, anywhere, pick } => {
                 Some(Scanner::new(ScannerOptions {
@@ -143,6 +161,7 @@ impl FinalPattern {
     fn find(&self, text: &str, action_type: &str, context: &StepContext) -> Found {
         let Some(mut scanner) = self.scanner(action_type == "message") else {
             return match &self.matching {
+                #[cfg(feature = "regex")]
                 Matching::Regex(patterns) => patterns
                     .find(text, self.extract_answer, context)
                     .map_or(Found::Nothing, |stop| Found::Stop { stop, passed_over: false }),

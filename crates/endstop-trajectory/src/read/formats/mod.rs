@@ -51,6 +51,11 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Format> {
     FORMATS.iter().copied().flatten()
 }
 
+/// Returns `true` if the runs of a format are sessions of a person.
+pub(crate) fn is_of_a_person(name: &str) -> bool {
+    all().any(|format| format.name == name && format.of_a_person)
+}
+
 /// Returns the formats that are recognised: name, and a description of the program that writes it.
 pub fn formats() -> Vec<(&'static str, &'static str)> {
     let mut list: Vec<(&'static str, &'static str)> = Vec::new();

@@ -48,6 +48,7 @@ pub(crate) const FORMATS: &[Format] = &[Format {
     name: "claude-code",
     about: "Claude Code: session transcripts, and output of --output-format stream-json",
     recognises,
+    of_a_person: true,
     shape: Some(Shape::Session(read)),
 }];
 

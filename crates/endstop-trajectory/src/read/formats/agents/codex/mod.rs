@@ -43,6 +43,7 @@ pub(crate) const FORMATS: &[Format] = &[Format {
     name: "codex",
     about: "Codex: session rollouts, and output of codex exec --json",
     recognises,
+    of_a_person: true,
     shape: Some(Shape::Session(read)),
 }];
 

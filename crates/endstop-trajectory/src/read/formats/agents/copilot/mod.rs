@@ -38,6 +38,7 @@ pub(crate) const FORMATS: &[Format] = &[Format {
     name: "copilot",
     about: "GitHub Copilot CLI: events of a session",
     recognises,
+    of_a_person: true,
     shape: Some(Shape::Session(read)),
 }];
 

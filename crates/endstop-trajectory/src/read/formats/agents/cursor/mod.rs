@@ -28,6 +28,7 @@ pub(crate) const FORMATS: &[Format] = &[Format {
     name: "cursor",
     about: "Cursor: transcripts of its agent",
     recognises,
+    of_a_person: true,
     shape: Some(Shape::Session(read)),
 }];
 

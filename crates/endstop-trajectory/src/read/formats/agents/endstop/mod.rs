@@ -29,6 +29,7 @@ pub(crate) const FORMATS: &[Format] = &[Format {
     name: "endstop-events",
     about: "Endstop: the lines of --events and --json",
     recognises,
+    of_a_person: false,
     shape: Some(Shape::Session(read)),
 }];
 

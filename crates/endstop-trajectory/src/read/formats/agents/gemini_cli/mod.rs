@@ -36,6 +36,7 @@ pub(crate) const FORMATS: &[Format] = &[Format {
     name: "gemini-cli",
     about: "Gemini CLI: chats of its sessions",
     recognises,
+    of_a_person: true,
     shape: Some(Shape::Session(read)),
 }];
 

@@ -31,6 +31,7 @@ pub(crate) const FORMATS: &[Format] = &[Format {
     name: "opencode",
     about: "opencode: exported sessions, and the sessions of its database",
     recognises,
+    of_a_person: true,
     shape: Some(Shape::Whole(read)),
 }];
 

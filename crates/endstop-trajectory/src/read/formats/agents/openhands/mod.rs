@@ -29,6 +29,7 @@ pub(crate) const FORMATS: &[Format] = &[Format {
     name: "openhands-log",
     about: "logs of model calls by OpenHands",
     recognises,
+    of_a_person: false,
     shape: Some(Shape::Whole(read)),
 }];
 

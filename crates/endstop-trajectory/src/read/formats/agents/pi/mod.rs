@@ -28,6 +28,7 @@ pub(crate) const FORMATS: &[Format] = &[Format {
     name: "pi",
     about: "pi: sessions of the coding agent",
     recognises,
+    of_a_person: true,
     shape: Some(Shape::Session(read)),
 }];
 

@@ -32,6 +32,7 @@ pub(crate) const FORMATS: &[Format] = &[Format {
     name: "qwen-code",
     about: "Qwen Code: chats of its sessions",
     recognises,
+    of_a_person: true,
     shape: Some(Shape::Session(read)),
 }];
 

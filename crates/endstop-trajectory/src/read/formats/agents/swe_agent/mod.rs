@@ -29,6 +29,7 @@ pub(crate) const FORMATS: &[Format] = &[Format {
     name: "swe-agent",
     about: "`.traj` files of SWE-agent",
     recognises,
+    of_a_person: false,
     shape: Some(Shape::Whole(read)),
 }];
 

@@ -21,6 +21,7 @@ pub(crate) const FORMATS: &[Format] = &[Format {
     name: "agentdojo",
     about: "runs of AgentDojo's tasks",
     recognises,
+    of_a_person: false,
     shape: benchmark!(Whole(reader::read)),
 }];
 

@@ -23,6 +23,7 @@ pub(crate) const FORMATS: &[Format] = &[Format {
     name: "intercode",
     about: "logs of InterCode's experiments: bash, SQL, Python, CTF",
     recognises,
+    of_a_person: false,
     shape: benchmark!(Whole(reader::read)),
 }];
 

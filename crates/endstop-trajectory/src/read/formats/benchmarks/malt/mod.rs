@@ -32,18 +32,21 @@ pub(crate) const FORMATS: &[Format] = &[
         name: "malt",
         about: ABOUT,
         recognises,
+        of_a_person: false,
         shape: benchmark!(Elements(None, reader::read)),
     },
     Format {
         name: "malt",
         about: ABOUT,
         recognises: of_lines,
+        of_a_person: false,
         shape: benchmark!(Lines(reader::read)),
     },
     Format {
         name: "malt",
         about: ABOUT,
         recognises: is_one,
+        of_a_person: false,
         shape: benchmark!(Whole(reader::read_one)),
     },
 ];

@@ -45,6 +45,7 @@ pub(crate) const FORMATS: &[Format] = &[Format {
     name: "react-log",
     about: "ReAct logs in plain text: Reflexion's experiments",
     recognises,
+    of_a_person: false,
     shape: benchmark!(Whole(reader::read)),
 }];
 

@@ -34,24 +34,28 @@ pub(crate) const FORMATS: &[Format] = &[
         name: NAME,
         about: ABOUT,
         recognises: is_results,
+        of_a_person: false,
         shape: benchmark!(Parts(Some("simulations"), reader::read_part)),
     },
     Format {
         name: NAME,
         about: ABOUT,
         recognises: |head: &Head<'_>| head.first.is_some_and(is_simulation) && !head.is_lines(),
+        of_a_person: false,
         shape: benchmark!(Whole(reader::read_file)),
     },
     Format {
         name: NAME,
         about: ABOUT,
         recognises: |head: &Head<'_>| head.first.is_some_and(is_simulation),
+        of_a_person: false,
         shape: benchmark!(Lines(|line, sink| sink(reader::run(line, &serde_json::Map::new())))),
     },
     Format {
         name: NAME,
         about: ABOUT,
         recognises: |head: &Head<'_>| is_row(head, |name| name.starts_with("tau2")),
+        of_a_person: false,
         shape: benchmark!(Lines(|line, sink| sink(row::run(line, row::Success::Score)))),
     },
 ];

@@ -29,18 +29,21 @@ pub(crate) const FORMATS: &[Format] = &[
         name: NAME,
         about: ABOUT,
         recognises: |head: &Head<'_>| head.element().is_some_and(is_result),
+        of_a_person: false,
         shape: benchmark!(Parts(None, reader::read_part)),
     },
     Format {
         name: NAME,
         about: ABOUT,
         recognises: |head: &Head<'_>| head.first.is_some_and(is_result),
+        of_a_person: false,
         shape: benchmark!(Lines(|line, sink| sink(reader::run(line, "")))),
     },
     Format {
         name: NAME,
         about: ABOUT,
         recognises: |head: &Head<'_>| is_row(head, |name| name == "taubench"),
+        of_a_person: false,
         shape: benchmark!(Lines(|line, sink| sink(row::run(line, row::Success::DbMatch)))),
     },
 ];

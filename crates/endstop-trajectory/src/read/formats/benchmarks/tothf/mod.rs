@@ -28,9 +28,16 @@ pub(crate) const FORMATS: &[Format] = &[
         name: "tothf",
         about: ABOUT,
         recognises: of_lines,
+        of_a_person: false,
         shape: benchmark!(Lines(reader::run_of)),
     },
-    Format { name: "tothf", about: ABOUT, recognises, shape: benchmark!(Whole(reader::read)) },
+    Format {
+        name: "tothf",
+        about: ABOUT,
+        recognises,
+        of_a_person: false,
+        shape: benchmark!(Whole(reader::read)),
+    },
 ];
 
 const ABOUT: &str = "ReAct baselines of the ToT-HF survey";

@@ -34,18 +34,21 @@ pub(crate) const FORMATS: &[Format] = &[
         name: "atif",
         about: ABOUT,
         recognises: |head| head.first.is_some_and(is_atif) && !head.is_lines(),
+        of_a_person: false,
         shape: Some(Shape::Whole(read_file)),
     },
     Format {
         name: "atif",
         about: ABOUT,
         recognises: |head: &Head<'_>| head.first.is_some_and(is_atif),
+        of_a_person: false,
         shape: Some(Shape::Lines(read_one)),
     },
     Format {
         name: "atif",
         about: ABOUT,
         recognises: |head: &Head<'_>| head.element().is_some_and(is_atif),
+        of_a_person: false,
         shape: Some(Shape::Elements(None, read_one)),
     },
 ];

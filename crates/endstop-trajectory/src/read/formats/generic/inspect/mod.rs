@@ -43,6 +43,7 @@ pub(crate) const FORMATS: &[Format] = &[Format {
     name: "inspect",
     about: "Inspect: evaluation logs, .eval and .json",
     recognises,
+    of_a_person: false,
     shape: Some(Shape::Archive(read)),
 }];
 

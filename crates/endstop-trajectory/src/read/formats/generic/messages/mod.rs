@@ -46,7 +46,7 @@ const fn format(
     recognises: fn(&Head<'_>) -> bool,
     shape: Shape,
 ) -> Format {
-    Format { name, about, recognises, shape: Some(shape) }
+    Format { name, about, recognises, of_a_person: false, shape: Some(shape) }
 }
 
 fn in_one(head: &Head<'_>) -> bool {

@@ -23,6 +23,7 @@ pub(crate) const FORMATS: &[Format] = &[Format {
     name: NAME,
     about: "one run per line, converted from any system",
     recognises,
+    of_a_person: false,
     shape: Some(Shape::Lines(read)),
 }];
 

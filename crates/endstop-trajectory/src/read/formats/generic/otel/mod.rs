@@ -44,6 +44,7 @@ pub(crate) const FORMATS: &[Format] = &[Format {
     name: "otel",
     about: "OpenTelemetry: spans of the GenAI conventions, OpenInference and the AI SDK, as JSON",
     recognises,
+    of_a_person: false,
     shape: Some(Shape::Whole(read)),
 }];
 
