@@ -190,7 +190,7 @@ def run_cases(name: str, loop: asyncio.AbstractEventLoop, only: list[str]) -> No
             with contextlib.redirect_stdout(noise), contextlib.redirect_stderr(noise):
                 outcome = loop.run_until_complete(program())
             row |= ended(outcome)
-            row |= {"booked": outcome.model_calls, "usd": outcome.cost_usd}
+            row |= {"booked": outcome.model_calls, "usd": outcome.cost_usd or 0}
             row["upper_usd"] = outcome.cost_upper_usd
         except StillRunning:
             row["ending"] = "still running"

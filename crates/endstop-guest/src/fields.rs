@@ -62,8 +62,8 @@ macro_rules! outcome_fields {
             (count) tool_calls = outcome.tool_calls;
             /// Token usage of all attempts.
             (object Usage) usage = &outcome.usage;
-            /// Known cost in US dollars.
-            (usd) cost_usd = outcome.cost;
+            /// Known cost in US dollars; missing if no part of it is known.
+            (maybe usd) cost_usd = outcome.known_cost();
             /// Upper bound on the cost in US dollars, if one is known.
             (maybe usd) cost_upper_usd = outcome.cost_upper;
             /// True if part of the cost is unknown. The known cost is then a lower bound.

@@ -542,9 +542,9 @@ impl RunState {
         self.spending().usage
     }
 
-    /// Returns the known cost so far.
-    pub fn cost(&self) -> NanoUsd {
-        self.spending().cost
+    /// Returns the known cost so far; `None` if no part of it is known.
+    pub fn cost(&self) -> Option<NanoUsd> {
+        self.spending().known_cost()
     }
 
     /// Takes the messages for the next request.

@@ -78,8 +78,8 @@ pub struct Progress {
     pub turns: u32,
     /// Token usage so far.
     pub usage: Usage,
-    /// Known cost so far in US dollars.
-    pub cost_usd: f64,
+    /// Known cost so far in US dollars; null if no part of it is known.
+    pub cost_usd: Option<f64>,
     /// Milliseconds since the start at which `tick` must be called; null if there is no deadline.
     pub wake_at: Option<f64>,
 }
@@ -502,7 +502,7 @@ impl NativeRun {
             ending: state.ending().map(|one| one.as_str().to_owned()),
             turns: state.turns(),
             usage: Usage::of(&state.usage())?,
-            cost_usd: state.cost().to_usd(),
+            cost_usd: state.cost().map(NanoUsd::to_usd),
             wake_at: state.wake_at().map(|at| at.as_secs_f64() * 1e3),
         })
     }

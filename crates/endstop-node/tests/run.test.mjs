@@ -77,6 +77,16 @@ test('budget is a ceiling', () => {
   assert.ok(run.outcome.costUsd > 0 && calls < 4, String(calls));
 });
 
+test('cost of an unknown model is null', () => {
+  const run = new Run();
+  assert.equal(run.costUsd, 0);
+  assert.ok(run.go());
+  run.turn(chat('Hi', { model: 'unheard-of' }));
+  assert.equal(run.costUsd, null);
+  const outcome = run.close();
+  assert.deepEqual([outcome.costUsd, outcome.costUnknown, outcome.toJSON().cost_usd], [null, true, null]);
+});
+
 test('unknown limit names the nearest', () => {
   assert.throws(() => new Run({ limits: { maxTurn: 3 } }), (e) => e instanceof ConfigError && /max_turns/.test(e.message));
   assert.throws(() => new Run({ limits: { maxTurns: 'many' } }), ConfigError);

@@ -357,8 +357,8 @@ export interface OutcomeFields {
   readonly toolCalls: number
   /** Token usage of all attempts. */
   readonly usage: Usage
-  /** Known cost in US dollars. */
-  readonly costUsd: number
+  /** Known cost in US dollars; missing if no part of it is known. */
+  readonly costUsd: number | null
   /** Upper bound on the cost in US dollars, if one is known. */
   readonly costUpperUsd: number | null
   /** True if part of the cost is unknown. The known cost is then a lower bound. */
@@ -413,8 +413,8 @@ export interface Progress {
   turns: number
   /** Token usage so far. */
   usage: Usage
-  /** Known cost so far in US dollars. */
-  costUsd: number
+  /** Known cost so far in US dollars; null if no part of it is known. */
+  costUsd: number | null
   /** Milliseconds since the start at which `tick` must be called; null if there is no deadline. */
   wakeAt: number | null
 }

@@ -517,9 +517,9 @@ export class Run extends Calls {
     return this.#outcome?.usage ?? this.#progress().usage;
   }
 
-  /** Known cost so far in US dollars. */
-  get costUsd(): number {
-    return this.#outcome?.costUsd ?? this.#progress().costUsd;
+  /** Known cost so far in US dollars; null if no part of it is known. */
+  get costUsd(): number | null {
+    return this.#outcome === null ? this.#progress().costUsd : this.#outcome.costUsd;
   }
 
   /** Milliseconds until `tick` must be called, because a deadline comes then; null without one. */

@@ -119,6 +119,16 @@ def test_limit_without_effect_is_refused() -> None:
     Run(limits={"max_continuations": 1}, inject=True)
 
 
+def test_cost_of_an_unknown_model_is_none() -> None:
+    with Run() as run:
+        assert run.cost_usd == 0
+        loop(run, chat("Hi", model="unheard-of"))
+        assert run.cost_usd is None
+    outcome = run.finished()
+    assert outcome.cost_usd is None and outcome.cost_unknown
+    assert json.loads(outcome.to_json())["cost_usd"] is None
+
+
 def test_price_follows_the_model_that_answered() -> None:
     with Run() as run:
         loop(run, chat("Hi"))

@@ -61,7 +61,7 @@ fn copied_run_goes_on_here() {
     // Each text is the run as it was, and can be resumed once.
     let second = run.copy(at(6)).unwrap();
     let (early, late) = (resume(&first).unwrap(), resume(&second).unwrap());
-    assert_eq!((early.turns(), early.cost()), (1, NanoUsd(100_000)));
+    assert_eq!((early.turns(), early.cost()), (1, Some(NanoUsd(100_000))));
     assert_eq!((late.turns(), late.cost()), (2, run.cost()));
     assert_eq!(resume(&first).err(), Some(CannotResume::Taken));
     run.close(at(7), true, "", None);
@@ -75,7 +75,7 @@ fn resumed_run_continues_where_it_was() {
     let text = run.park(at(3)).unwrap();
     assert_eq!(run.park(at(3)), Err(CannotPark::Parked));
     let mut again = resume(&text).unwrap();
-    assert_eq!((again.elapsed(), again.turns(), again.cost()), (at(3), 1, NanoUsd(100_000)));
+    assert_eq!((again.elapsed(), again.turns(), again.cost()), (at(3), 1, Some(NanoUsd(100_000))));
     assert_eq!(answer(&mut again, 3, "c", "gone"), Reported::Taken, "the call is open");
     assert!(again.ask(at(4), &Handle::default(), Ask::default()));
     again.turn(at(5), &Handle::default(), describe(asks_for("d", 2)));

@@ -234,7 +234,7 @@ export class Loop {
       inputTokens: usage.inputTokens ?? 0,
       outputTokens: usage.outputTokens ?? 0,
       modelCalls: outcome?.modelCalls ?? 0,
-      ...(outcome?.costUnknown === true ? {} : { costUsd }),
+      ...(outcome?.costUnknown === true || costUsd === null ? {} : { costUsd }),
     });
   }
 }

@@ -39,13 +39,20 @@ def attributes(outcome: Outcome) -> dict[str, str | int | float | bool]:
         "endstop.turns": outcome.turns,
         "endstop.model_calls": outcome.model_calls,
         "endstop.tool_calls": outcome.tool_calls,
-        "endstop.cost_usd": outcome.cost_usd,
     }
+    if outcome.cost_usd is not None:
+        known["endstop.cost_usd"] = outcome.cost_usd
     if outcome.cost_unknown:
         known["endstop.cost_unknown"] = True
     if not outcome.is_success:
         known["error.type"] = str(outcome.termination)
     return known
+
+
+def _cost(outcome: Outcome) -> str:
+    if outcome.cost_usd is None:
+        return "unknown cost"
+    return f"${outcome.cost_usd:.6f}{' or more' if outcome.cost_unknown else ''}"
 
 
 def _log(logging: Any, outcome: Outcome, known: dict[str, str | int | float | bool]) -> None:
@@ -56,11 +63,10 @@ def _log(logging: Any, outcome: Outcome, known: dict[str, str | int | float | bo
     is_failure = not outcome.is_success and outcome.termination not in WANTED
     logger.log(
         logging.WARNING if is_failure else logging.INFO,
-        "run ended: %s (%s), %d turns, $%.6f%s",
+        "run ended: %s (%s), %d turns, %s",
         outcome.termination,
         outcome.category,
         outcome.turns,
-        outcome.cost_usd,
-        " or more" if outcome.cost_unknown else "",
+        _cost(outcome),
         extra={name.replace(".", "_"): value for name, value in known.items()},
     )

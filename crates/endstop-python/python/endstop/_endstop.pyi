@@ -457,8 +457,8 @@ class Outcome:
     def usage(self) -> Usage:
         """Token usage of all attempts."""
     @property
-    def cost_usd(self) -> float:
-        """Known cost in US dollars."""
+    def cost_usd(self) -> float | None:
+        """Known cost in US dollars; missing if no part of it is known."""
     @property
     def cost_upper_usd(self) -> float | None:
         """Upper bound on the cost in US dollars, if one is known."""
@@ -805,7 +805,7 @@ class Run(_Calls):
         """Token usage so far."""
     @property
     def cost_usd(self) -> float:
-        """Known cost so far in US dollars."""
+        """Known cost so far in US dollars; None if no part of it is known."""
     @property
     def wake_in(self) -> float | None:
         """Seconds until `tick` must be called, because a deadline comes then; None if there is

@@ -391,10 +391,10 @@ impl Run {
         Ok(Usage(self.steps.peek(py)?.usage()))
     }
 
-    /// Known cost so far in US dollars.
+    /// Known cost so far in US dollars; None if no part of it is known.
     #[getter]
-    fn cost_usd(&self, py: Python<'_>) -> PyResult<f64> {
-        Ok(self.steps.peek(py)?.cost().to_usd())
+    fn cost_usd(&self, py: Python<'_>) -> PyResult<Option<f64>> {
+        Ok(self.steps.peek(py)?.cost().map(NanoUsd::to_usd))
     }
 
     /// Seconds until `tick` must be called, because a deadline comes then; None if there is none.

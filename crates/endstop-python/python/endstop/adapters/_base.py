@@ -200,7 +200,7 @@ class Live:
         budget = _number(self._limits.get("max_budget_usd"))
         tokens = _number(self._limits.get("max_tokens"))
         spent, used = self.run.cost_usd, self.run.usage.total_tokens or 0
-        if budget is not None and spent >= budget:
+        if budget is not None and spent is not None and spent >= budget:
             return "error_max_budget_usd", f"${spent:.2f} of ${budget:.2f} spent"
         everything = self._limits.get("max_tokens_counts", "all") == "all"
         if tokens is not None and everything and used >= tokens:
