@@ -747,7 +747,7 @@ async def batch() -> Any:
 
 
 @harness.case("submitted")
-async def structured_beside_a_tool() -> Any:
+async def structured_with_a_tool() -> Any:
     return await Program("both", response_format=ToolStrategy(City)).go()
 
 

@@ -366,7 +366,7 @@ async def approval_in_an_agent_as_tool() -> Any:
 
 
 @harness.case("stop")
-async def approval_beside_an_agent_as_tool() -> Any:
+async def approval_with_an_agent_as_tool() -> Any:
     """The final output of an inner agent is not that of the run, which waits for a person."""
     hooks = guarded()
     inner = agent("stop", tools=[]).as_tool("echo_agent", "asks", hooks=hooks)

@@ -25,6 +25,11 @@ pub(crate) fn shows_colours(stream: &impl io::IsTerminal) -> bool {
     stream.is_terminal() && wanted && !dumb
 }
 
+/// Returns the width of the terminal that shows notes and cards; `None` if that is not a terminal.
+pub(crate) fn terminal_width() -> Option<usize> {
+    terminal_size::terminal_size_of(io::stderr()).map(|(width, _)| usize::from(width.0))
+}
+
 /// The exit status after a write error (`EX_IOERR`).
 const UNWRITTEN: u8 = 74;
 

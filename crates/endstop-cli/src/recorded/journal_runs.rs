@@ -16,6 +16,7 @@ use endstop_trajectory::read::{Problem, ProblemKind, Walk, open_regular};
 use endstop_trajectory::replay::{Setting, replay_events};
 use jiff::Timestamp;
 use serde_json::Value;
+use std::collections::HashSet;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
@@ -100,9 +101,13 @@ fn each_of(
     with: &mut dyn FnMut(std::result::Result<Run, Problem>),
 ) -> std::result::Result<(), JournalError> {
     let journal = SqliteJournal::read(path)?;
-    let runs = journal.runs(u32::MAX)?.into_iter();
-    // Demos are no sessions of the user: scripts that end badly on purpose, at prices that were not paid.
-    let mut ids: Vec<String> = runs.filter(|run| run.demo.is_none()).map(|run| run.id).collect();
+    let runs = journal.runs(u32::MAX)?;
+    // A run that continues another one has all of its turns. A branch is a session of its own.
+    let resumed = runs.iter().filter(|run| run.branched_at.is_none());
+    let continued: HashSet<String> = resumed.filter_map(|run| run.continues.clone()).collect();
+    // Demos and replays are not sessions of the user: scripts that end badly on purpose, at prices that were not paid.
+    let own = runs.into_iter().filter(|run| run.scripted.is_none() && !continued.contains(&run.id));
+    let mut ids: Vec<String> = own.map(|run| run.id).collect();
     // `runs` lists the newest run first.
     ids.reverse();
     for (id, at) in ids.iter().zip(1..) {

@@ -39,12 +39,23 @@ pub(crate) struct Beside {
 /// A row of the card: its name and its text, which may have several lines.
 pub(crate) type Row = (&'static str, String);
 
-/// Formats the card of an outcome; `color` colours its first line.
-pub(crate) fn card(outcome: &Outcome, limits: &Limits, beside: &Beside, color: bool) -> String {
+/// Rows that hold a command to be copied. A terminal that breaks them copies them whole.
+const COMMANDS: [&str; 2] = ["next", "run"];
+
+/// Formats the card of an outcome. `color` colours its first line; `width` is that of the terminal, at which the texts
+/// are wrapped.
+pub(crate) fn card(
+    outcome: &Outcome,
+    limits: &Limits,
+    beside: &Beside,
+    color: bool,
+    width: Option<usize>,
+) -> String {
     let termination = outcome.termination;
     let head = format!("stopped: {termination} ({})", termination.category());
     // 66 columns keep the card within a terminal of 80, also in a quoted mail or an issue.
-    let rule = "─".repeat(66usize.saturating_sub(head.chars().count() + 4));
+    let columns = width.map_or(66, |width| width.min(66));
+    let rule = "─".repeat(columns.saturating_sub(head.chars().count() + 4));
     let painted = match (color, termination.category()) {
         (false, _) => head,
         (true, Category::Success) => format!("\x1b[1;32m{head}\x1b[0m"),
@@ -53,7 +64,10 @@ pub(crate) fn card(outcome: &Outcome, limits: &Limits, beside: &Beside, color: b
     };
     let mut out = format!("── {painted} {rule}\n");
     for (name, text) in rows(outcome, limits, beside) {
-        for (n, line) in text.lines().enumerate() {
+        let room =
+            width.filter(|_| !COMMANDS.contains(&name)).map(|width| width.saturating_sub(11));
+        let lines = text.lines().flat_map(|line| wrapped(line, room.unwrap_or(usize::MAX)));
+        for (n, line) in lines.enumerate() {
             let name = if n == 0 { name } else { "" };
             let _ = writeln!(out, "  {name:<9}{line}");
         }
@@ -61,6 +75,27 @@ pub(crate) fn card(outcome: &Outcome, limits: &Limits, beside: &Beside, color: b
     // The caller ends the last line.
     out.pop();
     out
+}
+
+/// Breaks a line at spaces into lines of at most `room` characters. A longer word stays whole.
+fn wrapped(line: &str, room: usize) -> Vec<&str> {
+    // Fewer would make a column of single words.
+    if room < 16 {
+        return vec![line];
+    }
+    let mut lines = Vec::new();
+    let mut rest = line;
+    while let Some((end, _)) = rest.char_indices().nth(room) {
+        let fits = rest[end..].starts_with(' ').then_some(end);
+        let space =
+            fits.or_else(|| rest[..end].rfind(' ').filter(|at| !rest[..*at].trim().is_empty()));
+        // Without a space, the end of the word that is longer than the room.
+        let Some(at) = space.or_else(|| rest[end..].find(' ').map(|at| end + at)) else { break };
+        lines.push(&rest[..at]);
+        rest = rest[at..].trim_start();
+    }
+    lines.push(rest);
+    lines
 }
 
 /// Returns the rows of the card, which the card of `run`, and the text and the page of `explain`
@@ -285,5 +320,28 @@ fn verified(found: Option<bool>, stopped: bool) -> Option<&'static str> {
         Some(false) => Some("NO: the verifier rejected the work"),
         None if stopped => Some("unknown: the verifier was stopped before it gave a result"),
         None => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::wrapped;
+
+    #[test]
+    fn lines_break_at_spaces_and_lose_no_word() {
+        let text = "turn 3: the same call gave the same result at least 3 times: read_file (stuck observes)";
+        for room in 16..120 {
+            let lines = wrapped(text, room);
+            assert_eq!(lines.join(" "), text, "{room}");
+            assert!(lines.iter().all(|line| line.chars().count() <= room), "{room}: {lines:?}");
+        }
+        let long = "a 0123456789012345678901234567890123456789 b";
+        assert_eq!(wrapped(long, 20), ["a", "0123456789012345678901234567890123456789", "b"]);
+        assert_eq!(wrapped("ä ö ü ß ä ö ü ß ä ö ü ß", 17), ["ä ö ü ß ä ö ü ß ä", "ö ü ß"]);
+        assert_eq!(
+            wrapped("narrow terminals are left alone", 5),
+            ["narrow terminals are left alone"]
+        );
+        assert_eq!(wrapped("", 20), [""]);
     }
 }

@@ -191,7 +191,13 @@ impl RunSession {
             output::json(&ended);
         } else {
             show_answer(&outcome, self.answer_only);
-            let card = card(&outcome, &view.limits, &beside, view.screen.color());
+            let card = card(
+                &outcome,
+                &view.limits,
+                &beside,
+                view.screen.color(),
+                output::terminal_width(),
+            );
             output::painted_note(&format!("\n{card}"));
         }
         self.notifier.ended(&outcome);

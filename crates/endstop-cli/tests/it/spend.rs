@@ -281,7 +281,7 @@ fn demos_count_nowhere() {
     let spent = with(&spend).exits(0).notes(&["no run is stored"]);
     prints(spent, &["$0.0000 of $0.3000 spent"]);
     prints(with(&["runs"]).exits(0), &["(demo budget)", "error_max_budget_usd"]);
-    assert_eq!(with(&["runs", "--json"]).exits(0).lines()[0]["demo"], "budget");
+    assert_eq!(with(&["runs", "--json"]).exits(0).lines()[0]["scripted"], "budget");
     let journal = state.join("endstop/journal.db");
     let audited = with(&["audit", journal.to_str().unwrap()]);
     assert!(!audited.stdout.contains("2 sessions"), "{}", audited.stdout);
@@ -294,6 +294,37 @@ fn demos_count_nowhere() {
     prints(with(&spend).exits(0), &["$0.0045 of $0.3000 spent"]);
     let audited = with(&["audit", journal.to_str().unwrap()]).exits(0);
     assert!(audited.stdout.contains("1 session"), "{}", audited.stdout);
+}
+
+/// What was spent before a resume is counted once, and a replay pays nothing.
+#[test]
+fn resumed_and_replayed_runs_count_what_was_paid() {
+    let cli = Cli::new();
+    std::fs::write(cli.path("note.txt"), "x").unwrap();
+    let read = Turn::call("read_file", &json!({"path": "note.txt"})).usage(1_000, 100);
+    let server = playing([read.clone(), read, Turn::text("Done.").usage(1_000, 100)]);
+    let limits = ["Go.", "--tool", "read_file", "--max-turns", "2", "--journal", "j.db"];
+    let recorded = [&limits[..], &PRICE, &["--record", "r.jsonl"]].concat();
+    cli.agent(&server, "openai-chat", &recorded).exits(20);
+    let more = ["--max-turns", "9", "--trust-journal", "--journal", "j.db"];
+    cli.run([&["run", "--resume", "last"][..], &more].concat()).exits(0);
+    let replay = ["run", "--replay", "r.jsonl", "--tool", "read_file", "--max-turns", "2"];
+    cli.run([&replay[..], &["--journal", "j.db"]].concat()).exits(20);
+    let spent = cli.run(["spend", "--json", "--journal", "j.db"]).exits(0).lines();
+    let (runs, cost, tokens) = (&spent[0]["runs"], &spent[0]["cost_usd"], &spent[0]["tokens"]);
+    assert_eq!((runs, tokens), (&json!(2), &json!(3_300)), "{spent:#?}");
+    assert!((cost.as_f64().unwrap() - 3.0 * CALL.to_usd()).abs() < 1e-9, "{spent:#?}");
+    // The first ceiling of the day finds the same in the stored runs.
+    cli.write("spend.toml", "[spend]\nmax_usd_per_day = 0.30\n");
+    let server = playing([Turn::text("Done.").usage(1_000, 100)]);
+    let args = ["Go.", "--max-output-tokens", "300", "--config", "spend.toml", "--journal", "j.db"];
+    cli.agent(&server, "openai-chat", &[&args[..], &PRICE].concat()).exits(0);
+    let books = books(&cli.path("j.db"), now_ms());
+    assert_eq!((books.spent, books.spent_tokens), (NanoUsd(4 * CALL.0), 4_400));
+    // One session that was resumed, and the last run.
+    let audited = cli.run(["audit", "j.db"]).exits(0);
+    assert!(audited.stdout.contains("2 sessions"), "{}", audited.stdout);
+    assert!(cli.run(["runs", "--journal", "j.db"]).exits(0).stdout.contains("(replay)"));
 }
 
 #[test]

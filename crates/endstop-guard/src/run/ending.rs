@@ -32,17 +32,15 @@ pub struct ProgramEnd<'a> {
     pub ok: bool,
     /// Describes the end of the program.
     pub detail: &'a str,
-    /// `true` if a person sat in front of the program, who may leave it in the middle.
-    pub attended: bool,
     /// `true` if limits were to hold that only calls can meet. A run without a call is then no end like any other,
     /// because the program may have made its calls elsewhere.
     pub needs_calls: bool,
 }
 
 impl<'a> ProgramEnd<'a> {
-    /// The end of a program that no person sat in front of, and that need not make calls.
+    /// The end of a program that need not make calls.
     pub fn new(ok: bool, detail: &'a str) -> ProgramEnd<'a> {
-        ProgramEnd { ok, detail, attended: false, needs_calls: false }
+        ProgramEnd { ok, detail, needs_calls: false }
     }
 }
 
@@ -89,10 +87,17 @@ impl Guarded {
     }
 
     /// Ends the run at its deadline. The main conversation decides, and not one that has answered while
-    /// others still work.
+    /// others, or the program, still work: it may have been about to call again.
     fn pass_deadline(&mut self, at: Duration) {
         let main = self.conversations.last_main().cloned();
-        let main = main.filter(|place| self.calls.len() == 0 || self.calls.has(place));
+        let has_answer = |place: &Place| {
+            let ending = self.conversations.get(place).and_then(Conversation::provisional);
+            ending.is_some_and(Termination::is_success)
+        };
+        let main = main.filter(|place| {
+            let works_alone = self.calls.len() == 0 && self.settings.is_at_work();
+            (self.calls.len() == 0 || self.calls.has(place)) && !(works_alone && has_answer(place))
+        });
         let Guarded { conversations, account, .. } = self;
         let decided = main.and_then(|place| {
             let step = conversations.get_mut(&place)?.tick(at, account);
@@ -222,20 +227,18 @@ impl Guarded {
         if !self.counts.has_model_calls() {
             let is_other = others > 0 || metered > 0;
             let what = if is_other { "model call" } else { "call" };
-            let (termination, rest) = match end {
-                ProgramEnd { attended: true, .. } => {
-                    (Termination::Cancelled, ": its user left it, or it does not use the proxy")
-                }
-                ProgramEnd { needs_calls: true, .. } => {
-                    (Termination::ErrorNoProgress, ", so no limit held")
-                }
-                _ => (Termination::ErrorDuringExecution, ""),
+            let (termination, rest) = if self.settings.is_attended() {
+                (Termination::Cancelled, ": its user left it, or it does not use the proxy")
+            } else if end.needs_calls {
+                (Termination::ErrorNoProgress, ", so no limit held")
+            } else {
+                (Termination::ErrorDuringExecution, "")
             };
             let evidence = format!("no {what} came through guard{rest}");
             return Some(own(termination, Layer::Caller, Decision::NoCall, evidence));
         }
         let is_open = |one: &Conversation| one.was_cut || one.provisional().is_none();
-        (end.attended && decides.is_some_and(is_open)).then(|| {
+        (self.settings.is_attended() && decides.is_some_and(is_open)).then(|| {
             let evidence = "the program's user left it before an answer was complete".to_owned();
             own(Termination::Cancelled, Layer::Caller, Decision::Cancel, evidence)
         })

@@ -8,6 +8,7 @@ use endstop_core::{Limits, Price, TerminationPolicy, Watch};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The answer to calls of a run that has reached a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -94,6 +95,9 @@ pub struct Settings {
     /// `true` if the program is known to be a coding agent, which offers tools with each turn: a call
     /// without tools is then none, even if its headers do not name the client.
     pub is_agent: bool,
+    /// The program of a run, if its owner sees it: it is at work until its end is reported, also between two calls.
+    /// `true` once a person sits in front of it, who may read, write the next message, or leave it in the middle.
+    pub attended: Option<Arc<AtomicBool>>,
     /// The keys to sign calls to Amazon Bedrock again; without them, signed calls are refused.
     pub aws: Option<AwsKeys>,
     /// A budget that all runs share, for example of a day.
@@ -114,6 +118,16 @@ impl Settings {
     /// `true` if a ceiling must never be exceeded, so that each call needs a bound.
     pub fn is_strict(&self) -> bool {
         self.cap_output && self.has_ceiling()
+    }
+
+    /// `true` if a person sits in front of the program.
+    pub(super) fn is_attended(&self) -> bool {
+        self.attended.as_ref().is_some_and(|attended| attended.load(Ordering::Relaxed))
+    }
+
+    /// `true` if the program is at work between two calls: no person sits in front of it, and its end was not reported.
+    pub(super) fn is_at_work(&self) -> bool {
+        self.attended.is_some() && !self.is_attended()
     }
 
     /// `true` if requests that may cost and that guard cannot count are refused.
@@ -145,6 +159,7 @@ impl Default for Settings {
             cap_output: false,
             price: None,
             is_agent: false,
+            attended: None,
             aws: None,
             budget: None,
             meter: Arc::default(),

@@ -17,7 +17,6 @@ pub fn page(report: &Report, to: &Escaper) -> String {
         (section(&head(report, to)))
         // First, because it was asked for: the candidates are only compared with it.
         @if let Some(alpha) = report.alpha { (section(&calibration(report, alpha, to))) }
-        @if !groups::rows(report).is_empty() { (section(&by_group(report, to))) }
         @if let Some(whole) = report.whole() {
             @for one in &report.curves { (section(&by_value(one, whole, to))) }
             (section(&html! {
@@ -32,12 +31,14 @@ pub fn page(report: &Report, to: &Escaper) -> String {
                 }
             }))
             (section(&advice(report, to)))
+            @if !groups::rows(report).is_empty() { (section(&by_group(report, to))) }
             // The total is the last dataset, and comes first on the page.
             @for dataset in report.figures.datasets.iter().rev() {
                 (section(&table(report, dataset, to)))
             }
             (section(&notes(report, whole, to)))
         } @else {
+            @if !groups::rows(report).is_empty() { (section(&by_group(report, to))) }
             @for dataset in &report.figures.unjudged { (section(&unjudged(dataset, to))) }
         }
         @if !findings.is_empty() {

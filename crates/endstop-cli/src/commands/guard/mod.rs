@@ -311,6 +311,7 @@ async fn guarded(
         refuse_unguarded(&wiring)?;
     }
     settings.is_agent = wiring.is_agent;
+    settings.attended = Some(reports.terminal.attended());
     settings.closing = Some(closing(wiring.resume));
     // All users can read the arguments of a program. With sudo, the program is that of another one.
     let is_visible = wiring.has_in_arguments(path.secret()) && !wiring.changes_user;
@@ -373,8 +374,7 @@ async fn guarded(
         reports.warn(&Warning::Subscription { service: "a subscription" }.to_string());
     }
     let cancelled = program.interrupted.is_some_and(|time| time <= grace);
-    let attended = reports.terminal.was_taken();
-    let (outcome, ended_by_us) = ending(&handle, &program, cancelled, (must_call, attended));
+    let (outcome, ended_by_us) = ending(&handle, &program, cancelled, must_call);
     proxy.abort();
     handle.recorded().await;
     // It ends with the run, whose outcome a panic in it must not change.
@@ -570,7 +570,7 @@ fn ending(
     handle: &RunHandle,
     program: &Supervised,
     cancelled: bool,
-    (needs_calls, attended): (bool, bool),
+    needs_calls: bool,
 ) -> (Arc<Outcome>, bool) {
     if let Some(outcome) = handle.outcome() {
         return (outcome, true);
@@ -583,7 +583,7 @@ fn ending(
     }
     let detail = format!("the program ended with {}", program.end.how());
     let ok = program.exit_code() == 0;
-    let outcome = handle.program_ended(&ProgramEnd { ok, detail: &detail, attended, needs_calls });
+    let outcome = handle.program_ended(&ProgramEnd { ok, detail: &detail, needs_calls });
     // A program that made its calls elsewhere has not answered for its limits.
     let is_unheld = outcome.decided_by.decision == Decision::NoCall
         && outcome.termination == Termination::ErrorNoProgress;
@@ -667,7 +667,10 @@ fn report(
         // The outcome has the calls of the first conversation, the card those of the program.
         let model_calls = u32::try_from(counts.calls).unwrap_or(u32::MAX);
         let shown = Outcome { model_calls, ..outcome.clone() };
-        output::painted_note(&format!("\n{}", card(&shown, &done.limits, &beside, color)));
+        output::painted_note(&format!(
+            "\n{}",
+            card(&shown, &done.limits, &beside, color, output::terminal_width())
+        ));
     }
     status
 }

@@ -30,7 +30,7 @@ struct State {
     /// The terminal, as it was before the program started.
     tty: Option<Tty>,
     /// `true` once the program has read single keys.
-    was_taken: AtomicBool,
+    was_taken: Arc<AtomicBool>,
 }
 
 #[derive(Default)]
@@ -46,7 +46,7 @@ impl GuardTerminal {
         GuardTerminal(Arc::new(State {
             kept: Mutex::default(),
             tty: Tty::of_streams(),
-            was_taken: AtomicBool::new(false),
+            was_taken: Arc::default(),
         }))
     }
 
@@ -117,6 +117,11 @@ impl GuardTerminal {
     /// `true` if the program has drawn the terminal at some time: a person sits in front of it.
     pub(crate) fn was_taken(&self) -> bool {
         self.0.was_taken.load(Ordering::Relaxed)
+    }
+
+    /// The flag of [`was_taken`](Self::was_taken), which the run reads.
+    pub(crate) fn attended(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.0.was_taken)
     }
 }
 

@@ -88,11 +88,13 @@ fn line(run: &RunSummary, width: usize, now: u64) -> String {
     )
 }
 
-/// Returns the task, after the run that this one branched from, or the demo that it is.
+/// Returns the task, after the run that this one branched from, or the demo or replay that it is.
 fn task(run: &RunSummary) -> String {
     let task = one_line(&run.task, 60);
-    if let Some(demo) = &run.demo {
-        return format!("(demo {}) {task}", one_line(demo, 30));
+    if let Some(name) = &run.scripted {
+        // A demo is named after its script.
+        let what = if name == "replay" { "" } else { "demo " };
+        return format!("({what}{}) {task}", one_line(name, 30));
     }
     match (&run.continues, run.branched_at) {
         (Some(from), Some(turn)) => {

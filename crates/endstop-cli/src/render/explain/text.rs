@@ -60,7 +60,7 @@ pub(crate) fn tell(timeline: &Timeline) {
     }
     shown("");
     // Without colours, because this is standard output and may be a pipe or a file.
-    for line in card(outcome, &timeline.allowed, &timeline.beside(), false).lines() {
+    for line in card(outcome, &timeline.allowed, &timeline.beside(), false, None).lines() {
         shown(line);
     }
 }

@@ -179,6 +179,8 @@ fn person_may_leave_a_program_in_the_middle() {
         let args = [&limits[..], &["--", "env", &address, "sh", "-c", &start]].concat();
         let (status, shown) = Terminal::with(cli, args).finish();
         assert_eq!(status, i32::from(after == "exit 1"), "{shown}");
+        // The card is wrapped at the width of the terminal.
+        let shown = shown.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(shown.contains(&format!("stopped: {expected} (")), "not {expected}: {shown}");
         let is_left = shown.contains("the program's user left it before an answer was complete");
         assert_eq!(is_left, expected == "cancelled", "{shown}");
@@ -245,6 +247,13 @@ fn timeout_aborts_a_stream_that_stands_still() {
     // The client must not take what it got for an answer.
     assert!(!done.stdout.contains("answer: \n"), "{done:#?}");
     done.exits(20);
+}
+
+#[test]
+fn program_that_still_works_at_its_deadline_has_not_succeeded() {
+    let server = playing([Turn::text("I will run the tests now.").usage(10, 5)]);
+    let options = ["--timeout", "2s", "--grace", "100ms"];
+    with_card(&server, &options, "x", "; sleep 60").exits(20).outcome_is("error_timeout");
 }
 
 #[test]

@@ -75,8 +75,9 @@ impl Spent {
         from_ms: u64,
         until_ms: u64,
     ) -> rusqlite::Result<Vec<Spent>> {
-        let sql = "SELECT id, project, cost_usd, outcome FROM runs
-                   WHERE started_ms >= ?1 AND started_ms < ?2 AND termination IS NOT NULL AND demo IS NULL
+        let sql = "SELECT id, project, cost_usd, outcome,
+                   (SELECT outcome FROM runs AS earlier WHERE earlier.id = runs.continues) FROM runs
+                   WHERE started_ms >= ?1 AND started_ms < ?2 AND termination IS NOT NULL AND scripted IS NULL
                    AND id NOT IN (SELECT run FROM booked)";
         let mut select = connection.prepare_cached(sql)?;
         let rows = select.query_map(params![whole(from_ms), whole(until_ms)], |row| {
@@ -86,10 +87,15 @@ impl Spent {
                 return Err(rusqlite::Error::IntegralValueOutOfRange(2, -1));
             }
             let known = cost.map(NanoUsd::from_usd).unwrap_or_default();
-            let amount = outcome.map_or(Amount::from(known), |outcome| Amount {
+            let amount = outcome.as_ref().map_or(Amount::from(known), |outcome| Amount {
                 usd: outcome.cost_upper.unwrap_or(outcome.cost),
                 tokens: outcome.tokens_upper.unwrap_or(outcome.usage.total_tokens()),
             });
+            let before = before(outcome.as_ref(), row.get::<_, Option<String>>(4)?.as_deref());
+            let amount = Amount {
+                usd: amount.usd.saturating_sub(before.usd),
+                tokens: amount.tokens.saturating_sub(before.tokens),
+            };
             Ok(Spent { run: row.get(0)?, project: row.get(1)?, amount })
         })?;
         rows.collect()
@@ -107,15 +113,17 @@ pub(super) fn no_credit(connection: &Connection, day: u64) -> rusqlite::Result<(
 
 impl SqliteJournal {
     /// Returns the spending of the runs that started at this Unix time in milliseconds or later, in
-    /// the order in which they were stored. Demos, whose model is a script, spend nothing.
+    /// the order in which they were stored. A run that continues another one counts only what came after that. Demos
+    /// and replays, whose model is a script or a recording, spend nothing.
     ///
     /// # Errors
     /// The journal cannot be read.
     pub fn spending(&self, since_ms: u64) -> Result<Vec<RunSpending>, JournalError> {
         let connection = self.connection();
         let wrong = |error| self.failure(&error);
-        let sql = "SELECT id, started_ms, project, provider, model, termination, cost_usd, outcome
-                   FROM runs WHERE started_ms >= ?1 AND demo IS NULL ORDER BY rowid";
+        let sql = "SELECT id, started_ms, project, provider, model, termination, cost_usd, outcome,
+                   (SELECT outcome FROM runs AS earlier WHERE earlier.id = runs.continues)
+                   FROM runs WHERE started_ms >= ?1 AND scripted IS NULL ORDER BY rowid";
         let mut select = connection.prepare(sql).map_err(wrong)?;
         let rows = select.query_map([whole(since_ms)], spending_of).map_err(wrong)?;
         let mut room = Room::of(self.path());
@@ -170,6 +178,7 @@ impl SqliteJournal {
 fn spending_of(row: &Row<'_>) -> rusqlite::Result<(RunSpending, usize)> {
     let (cost, text): (Option<f64>, Option<String>) = (row.get(6)?, row.get(7)?);
     let outcome = read(text.as_deref());
+    let before = before(outcome.as_ref(), row.get::<_, Option<String>>(8)?.as_deref());
     let run = RunSpending {
         id: row.get(0)?,
         started_ms: u64::try_from(row.get::<_, i64>(1)?).unwrap_or(0),
@@ -177,12 +186,22 @@ fn spending_of(row: &Row<'_>) -> rusqlite::Result<(RunSpending, usize)> {
         provider: row.get(3)?,
         model: row.get(4)?,
         termination: row.get(5)?,
-        cost: cost.map(NanoUsd::from_usd),
+        cost: cost.map(|cost| NanoUsd::from_usd(cost).saturating_sub(before.usd)),
         // An outcome that cannot be read makes no claim.
         cost_unknown: outcome.as_ref().is_none_or(|outcome| outcome.cost_unknown),
-        tokens: outcome.map(|outcome| outcome.usage.total_tokens()),
+        tokens: outcome.map(|outcome| outcome.usage.total_tokens().saturating_sub(before.tokens)),
     };
     Ok((run, text.map_or(0, |text| text.len())))
+}
+
+/// Returns the part of an outcome that was spent in the earlier run that it continues. A branch does not contain what was
+/// spent before it.
+fn before(outcome: Option<&Outcome>, earlier: Option<&str>) -> Amount {
+    let continued = outcome.filter(|outcome| outcome.branched_from.is_none());
+    continued.and_then(|_| read(earlier)).map_or(Amount::default(), |earlier| Amount {
+        usd: earlier.cost,
+        tokens: earlier.usage.total_tokens(),
+    })
 }
 
 /// Reads an outcome; `None` if there is none that can be read.

@@ -51,9 +51,9 @@ pub struct RunSummary {
     pub running: bool,
     /// `true` if the run is parked: it waits for a decision, or was decided and waits to be resumed.
     pub parked: bool,
-    /// Name of the demo that the run is. A script played its model, so nothing was spent.
+    /// The name of the demo whose script played the model, or `replay` for a recording: nothing was spent.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub demo: Option<String>,
+    pub scripted: Option<String>,
 }
 
 impl SqliteJournal {
@@ -95,7 +95,7 @@ impl SqliteJournal {
         let mut select = connection
             .prepare_cached(&format!(
                 "SELECT id, continues, started_ms, ended_ms, provider, model, task, termination,
-                 category, turns, cost_usd, verified, driver, rowid, demo
+                 category, turns, cost_usd, verified, driver, rowid, scripted
                  FROM runs {condition} ORDER BY rowid DESC LIMIT ?1",
             ))
             .map_err(wrong)?;
@@ -362,7 +362,7 @@ fn summary(row: &Row<'_>) -> rusqlite::Result<RunSummary> {
         verified: row.get(11)?,
         running: false,
         parked: false,
-        demo: row.get(14)?,
+        scripted: row.get(14)?,
     })
 }
 
