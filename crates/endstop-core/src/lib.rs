@@ -54,12 +54,14 @@ pub use kernel::{
     CompactionAttempt, CompactionSpec, ConsultPoint, ConversationSize, DecidedBy, Decision, Effect,
     EffectId, Event, EventKind, FallbackModel, GuestCall, GuestMode, HookDecision, Hooks,
     InjectionReason, Layer, LimitChanges, ModelSwitch, ModelUse, NestedEnding, NoProgressSnapshot,
-    Outcome, PRE_TURN, Park, ParkDecision, ParkRequest, Permission, PreTurnCheck,
+    Outcome, PRE_TURN, Park, ParkDecision, ParkRequest, Pause, Permission, PreTurnCheck,
     ProactiveCompaction, RepeatedCall, RequestKind, Resumption, RuleHit, Run, RunEvent, RunPhase,
     RunSpec, Step, StoppedWork, ToolPolicy, ToolReport, ToolStart, TurnDelta, Unsuccessful,
     VerifyRound, Watch, WatchError, WatchMode, WouldFit,
 };
-pub use limits::{Limit, LimitError, LimitRow, LimitValue, Limits, TokensCounted};
+pub use limits::{
+    Limit, LimitError, LimitRow, LimitValue, Limits, TokensCounted, Window, WindowShares,
+};
 pub use media::{Attachment, Document, Image, ImageTokens, MediaError};
 pub use message::{
     ArgumentsError, Message, MessageId, ModelTurn, Part, Role, ToolCall, ToolResult, ToolStatus,

@@ -278,6 +278,8 @@ const fn write_acp_v1(termination: T) -> Word {
     match termination {
         T::Stop | T::Submitted => word("end_turn"),
         T::ErrorMaxTurns
+        | T::ErrorMaxToolCalls
+        | T::ErrorMaxWindow
         | T::ErrorMaxBudgetUsd
         | T::ErrorTimeout
         | T::ErrorNoProgress
@@ -356,6 +358,8 @@ const fn write_open_responses(termination: T) -> Word {
         }
         T::ErrorContentFiltered => with("incomplete", "content_filter"),
         T::ErrorMaxTurns
+        | T::ErrorMaxToolCalls
+        | T::ErrorMaxWindow
         | T::ErrorMaxBudgetUsd
         | T::ErrorMaxTokens
         | T::ErrorTimeout
@@ -454,7 +458,9 @@ const fn write_inspect(termination: T) -> Word {
         T::ErrorTimeout => word("time"),
         T::ErrorPromptTooLong => word("context"),
         T::Cancelled | T::Terminated => word("operator"),
-        T::ErrorNoProgress
+        T::ErrorMaxToolCalls
+        | T::ErrorMaxWindow
+        | T::ErrorNoProgress
         | T::ErrorConsecutiveMistakes
         | T::ErrorMaxStructuredOutputRetries
         | T::ErrorThinkingStarved

@@ -122,8 +122,12 @@ terminations! {
     ErrorMaxTurns = "error_max_turns", Capacity;
     /// The cost ceiling was reached.
     ErrorMaxBudgetUsd = "error_max_budget_usd", Capacity;
+    /// A tool call would have exceeded the limit on the calls of the run or of its tool (Endstop).
+    ErrorMaxToolCalls = "error_max_tool_calls", Capacity;
     /// The run's token ceiling was reached (Endstop).
     ErrorMaxTokens = "error_max_tokens", Capacity;
+    /// A window of the subscription was used up to the limit; it resets after `retry_after` (Endstop).
+    ErrorMaxWindow = "error_max_window", Capacity;
     /// The run's wall-clock ceiling was reached (Endstop).
     ErrorTimeout = "error_timeout", Capacity;
     /// The structured answer was still invalid after the allowed repairs.

@@ -109,8 +109,14 @@ pub(crate) struct Conversation {
 
 impl Conversation {
     /// Starts a conversation. The bytes so far are those of the messages of `spec`.
-    pub(crate) fn new(of: String, spec: RunSpec, pricing: Pricing) -> Conversation {
-        let start = GuestStart { price: pricing.price(), record: true, ..GuestStart::default() };
+    pub(crate) fn new(
+        of: String,
+        spec: RunSpec,
+        pricing: Pricing,
+        wall_ms: Option<u64>,
+    ) -> Conversation {
+        let start =
+            GuestStart { price: pricing.price(), wall_ms, record: true, ..GuestStart::default() };
         let (limits, known_bytes) = (spec.limits.clone(), bytes_in(&spec));
         let mut talk =
             Conversation::around(of, limits, known_bytes, Guest::new(spec, start), pricing);
@@ -226,10 +232,14 @@ impl Conversation {
             }
         }
         let text = turn.as_ref().map(ModelTurn::text).unwrap_or_default();
-        // Of a response that asks for its tools only invalid calls can be held back.
+        // Of a response that asks for its tools only invalid calls can be held back, unless it has a call too many.
         let whole = error.is_none() && signal.reason == SignalReason::ToolUse;
+        let run = self.guest.run();
+        let is_limited = run.is_some_and(|run| run.limits().max_tool_calls.is_some());
         let requested: Vec<Arc<ToolCall>> = match &turn {
-            Some(turn) if !whole => turn.tool_calls().cloned().map(Arc::new).collect(),
+            Some(turn) if !whole || is_limited => {
+                turn.tool_calls().cloned().map(Arc::new).collect()
+            }
             _ => Vec::new(),
         };
         let usage = turn.as_ref().map(|turn| turn.usage.clone()).unwrap_or_default();
@@ -252,9 +262,12 @@ impl Conversation {
             }
         };
         self.after_step();
+        let is_stopped = matches!(reply, GuestReply::Stop(_));
         let released = if let GuestReply::Tools(calls) = reply { calls } else { Vec::new() };
         let (calls, mut held_back) = self.split_invalid(at, released);
-        held_back.extend(requested.into_iter().filter(|call| !calls.contains(call)));
+        if !whole || is_stopped {
+            held_back.extend(requested.into_iter().filter(|call| !calls.contains(call)));
+        }
         let ending = self.provisional();
         Turn { text, calls, held_back, signal, usage, error, ending, outcome: self.outcome() }
     }

@@ -75,6 +75,7 @@ pub fn describe(given: Description) -> Detection {
         complete: !missing,
         value_missing: missing,
         should_retry: None,
+        windows: Vec::new(),
     };
     Detection { api: "", decoded }
 }

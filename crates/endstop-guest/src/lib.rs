@@ -7,7 +7,7 @@
 //! use endstop_guest::run_state::{Ask, Handle, RunState};
 //! use std::time::Duration;
 //! let spec = RunSpec::new(vec![Message::user("Fix the failing test.")]);
-//! let mut run = RunState::new(spec, Pricing::new(None, Some("openai/gpt-5")));
+//! let mut run = RunState::new(spec, Pricing::new(None, Some("openai/gpt-5")), None);
 //! assert!(run.ask(Duration::ZERO, &Handle::default(), Ask::default()), "the model may be called");
 //! ```
 

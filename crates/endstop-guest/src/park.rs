@@ -12,7 +12,7 @@
 //! use endstop_guest::run_state::RunState;
 //! use std::time::Duration;
 //! let spec = RunSpec::new(vec![Message::user("Delete the old logs.")]);
-//! let mut run = RunState::new(spec, Pricing::new(None, Some("openai/gpt-5")));
+//! let mut run = RunState::new(spec, Pricing::new(None, Some("openai/gpt-5")), None);
 //! let text = run.park(Duration::from_secs(3)).unwrap();
 //! let again = RunState::resume(&text, Terms::default()).unwrap();
 //! assert_eq!(again.elapsed(), Duration::from_secs(3));

@@ -111,6 +111,7 @@ impl Pricing {
             usage: turn.usage,
             turns: 0,
             calls: 1,
+            tool_calls: 0,
         }
     }
 

@@ -15,11 +15,18 @@ use crate::ticket::Ticket;
 use endstop_core::guest::{Guest, Spending};
 use endstop_core::{
     GuestMode, Limit, LimitError, Limits, ModelError, NanoUsd, NestedEnding, Outcome, Run, RunSpec,
-    Termination, ToolReport, TurnDelta, Usage,
+    Termination, ToolReport, TurnDelta, Usage, Window,
 };
 use serde_json::{Map, Value};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Returns the wall clock in Unix milliseconds, for [`RunState::new`].
+#[expect(clippy::disallowed_methods, reason = "a program's run begins at a wall-clock time")]
+pub fn wall_ms() -> Option<u64> {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+    u64::try_from(since.as_millis()).ok()
+}
 
 /// The state of a run between two calls.
 pub struct RunState {
@@ -39,6 +46,8 @@ pub struct RunState {
     pub(crate) parked: bool,
     /// The text that this process has taken, if the run was resumed.
     pub(crate) ticket: Option<Ticket>,
+    /// The wall clock at the start, in Unix milliseconds.
+    wall_ms: Option<u64>,
 }
 
 /// The effect of a tool result.
@@ -70,11 +79,13 @@ impl Handle {
 
 impl RunState {
     /// Starts a run of the kernel. The price comes from `pricing`, and the bytes of the conversation
-    /// so far from the messages of `spec`.
-    pub fn new(mut spec: RunSpec, pricing: Pricing) -> RunState {
+    /// so far from the messages of `spec`. `wall_ms` is the wall clock now, in Unix milliseconds; without it the
+    /// reset of a subscription's window is not known.
+    pub fn new(mut spec: RunSpec, pricing: Pricing, wall_ms: Option<u64>) -> RunState {
         spec.guest.get_or_insert_default();
         let copy = spec.clone_with(None);
-        RunState::of(vec![Conversation::new(String::new(), spec, pricing)], copy)
+        let lead = Conversation::new(String::new(), spec, pricing, wall_ms);
+        RunState { wall_ms, ..RunState::of(vec![lead], copy) }
     }
 
     pub(crate) fn of(talks: Vec<Conversation>, spec: RunSpec) -> RunState {
@@ -86,6 +97,7 @@ impl RunState {
             limits,
             handles: 0,
             at: Duration::ZERO,
+            wall_ms: None,
             parked: false,
             ticket: None,
         }
@@ -227,8 +239,13 @@ impl RunState {
         }
         let spec = RunState::spec_of_another(&self.spec, &self.limits);
         let pricing = self.talks[0].pricing.for_another();
-        let mut talk = Conversation::new(handle.of.clone(), spec, pricing);
+        let mut talk = Conversation::new(handle.of.clone(), spec, pricing, self.wall_ms);
         let _ = talk.guest.spent(self.at, self.lead().spending());
+        talk.after_step();
+        let windows = self.run().map(|run| run.windows().to_vec()).unwrap_or_default();
+        if !windows.is_empty() {
+            let _ = talk.guest.windows(self.at, windows);
+        }
         talk.after_step();
         talk.shared = talk.guest.spending();
         self.talks.push(talk);
@@ -265,7 +282,8 @@ impl RunState {
     }
 
     /// Feeds a response, after asking for its call if the caller did not.
-    pub fn turn(&mut self, at: Duration, handle: &Handle, found: Detection) -> Turn {
+    pub fn turn(&mut self, at: Duration, handle: &Handle, mut found: Detection) -> Turn {
+        self.windows(at, std::mem::take(&mut found.decoded.windows));
         // A loop that did not ask still counts against the limits that are checked before a turn.
         if self.open_for(handle).is_none() {
             self.ask(at, handle, Ask { streaming: found.decoded.streamed, ..Ask::default() });
@@ -360,6 +378,17 @@ impl RunState {
         metrics: Map<String, Value>,
     ) {
         self.guest_step(at, 0, |guest| drop(guest.observe(at, variables, metrics)));
+    }
+
+    /// Feeds the use of a subscription's windows, which all conversations share.
+    fn windows(&mut self, at: Duration, windows: Vec<Window>) {
+        if windows.is_empty() {
+            return;
+        }
+        for index in 0..self.talks.len() {
+            let windows = windows.clone();
+            self.guest_step(at, index, |guest| drop(guest.windows(at, windows)));
+        }
     }
 
     /// Adds what a nested run has spent. A ceiling that is reached ends the run, unless a response is on

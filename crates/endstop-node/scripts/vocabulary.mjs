@@ -20,7 +20,7 @@ for (const { name, values } of binding.members()) {
   lines.push('} as const);', '', `/** ${ABOUT[name]} */`);
   lines.push(`export type ${name} = (typeof ${name})[keyof typeof ${name}];`, '');
 }
-const VALUES = { count: 'number | null', usd: 'number | null', switch: 'boolean | null' };
+const VALUES = { count: 'number | null', usd: 'number | null', switch: 'boolean | null', text: 'string | null' };
 const limits = binding.limitTable().filter((limit) => limit.obstacle === null);
 lines.push('/** The value of each limit. Null switches the limit off; a duration is text with a unit, such as `10m`. */');
 lines.push('export interface LimitValues {');

@@ -13,7 +13,7 @@ pub struct LimitInfo {
     /// Name of the limit. A duration also has a name with the suffix `_ms`.
     pub name: String,
     /// The type of its value.
-    #[napi(ts_type = "'count' | 'usd' | 'time' | 'switch' | 'choice'")]
+    #[napi(ts_type = "'count' | 'usd' | 'time' | 'switch' | 'text' | 'choice'")]
     pub kind: String,
     /// The values of a choice.
     pub choices: Vec<String>,
@@ -30,6 +30,7 @@ pub fn limit_table() -> Vec<LimitInfo> {
             Unit::Usd => ("usd", &[][..]),
             Unit::Time => ("time", &[][..]),
             Unit::Switch => ("switch", &[][..]),
+            Unit::Windows => ("text", &[][..]),
             Unit::TokensCounted => ("choice", &TokensCounted::ALL[..]),
         };
         LimitInfo {

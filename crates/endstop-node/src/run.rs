@@ -18,7 +18,7 @@ use endstop_guest::choice;
 use endstop_guest::park::Terms;
 use endstop_guest::pricing::Pricing;
 use endstop_guest::response::Detection;
-use endstop_guest::run_state::{Declared, Handle, InvalidDeclaration, Reported, RunState};
+use endstop_guest::run_state::{Declared, Handle, InvalidDeclaration, Reported, RunState, wall_ms};
 use endstop_wire::redact::secrets_out;
 use napi::{Either, Env};
 use napi_derive::napi;
@@ -188,7 +188,7 @@ impl NativeRun {
             guest: Some(guest),
             ..RunSpec::new(messages)
         };
-        Ok(NativeRun::around(RunState::new(spec, pricing)))
+        Ok(NativeRun::around(RunState::new(spec, pricing, wall_ms())))
     }
 
     /// Asks if the model may be called. With `ends`, an answer ends the run unless input or a retry

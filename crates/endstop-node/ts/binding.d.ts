@@ -288,7 +288,7 @@ export interface LimitInfo {
   /** Name of the limit. A duration also has a name with the suffix `_ms`. */
   name: string
   /** The type of its value. */
-  kind: 'count' | 'usd' | 'time' | 'switch' | 'choice'
+  kind: 'count' | 'usd' | 'time' | 'switch' | 'text' | 'choice'
   /** The values of a choice. */
   choices: Array<string>
   /** The reason why the limit has no effect on a run of this binding. */

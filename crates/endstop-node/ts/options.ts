@@ -146,7 +146,7 @@ export function limitsOf(limits: Limits | undefined, options: Record<string, unk
   return JSON.stringify(read);
 }
 
-function checked(name: string, kind: 'count' | 'usd' | 'time' | 'ms' | 'switch' | 'choice', value: unknown, choices: string[]): unknown {
+function checked(name: string, kind: 'count' | 'usd' | 'time' | 'ms' | 'switch' | 'text' | 'choice', value: unknown, choices: string[]): unknown {
   if (value === null || value === 'off') return value;
   const wrong = (expected: string): ConfigError =>
     new ConfigError(`limit \`${name}\`: expected ${expected}, found ${shown(value)}`);
@@ -170,6 +170,9 @@ function checked(name: string, kind: 'count' | 'usd' | 'time' | 'ms' | 'switch' 
     }
     case 'switch':
       if (typeof value !== 'boolean') throw wrong('true or false');
+      return value;
+    case 'text':
+      if (typeof value !== 'string') throw wrong('text; null switches the limit off');
       return value;
     case 'choice':
       if (!choices.includes(value as string)) throw wrong(`one of ${choices.join(', ')}`);

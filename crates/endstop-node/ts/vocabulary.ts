@@ -6,7 +6,9 @@ export const Termination = Object.freeze({
   SUBMITTED: 'submitted',
   ERROR_MAX_TURNS: 'error_max_turns',
   ERROR_MAX_BUDGET_USD: 'error_max_budget_usd',
+  ERROR_MAX_TOOL_CALLS: 'error_max_tool_calls',
   ERROR_MAX_TOKENS: 'error_max_tokens',
+  ERROR_MAX_WINDOW: 'error_max_window',
   ERROR_TIMEOUT: 'error_timeout',
   ERROR_MAX_STRUCTURED_OUTPUT_RETRIES: 'error_max_structured_output_retries',
   ERROR_CONSECUTIVE_MISTAKES: 'error_consecutive_mistakes',
@@ -105,9 +107,11 @@ export type ToolStatus = (typeof ToolStatus)[keyof typeof ToolStatus];
 /** The value of each limit. Null switches the limit off; a duration is text with a unit, such as `10m`. */
 export interface LimitValues {
   max_turns: number | null;
+  max_tool_calls: number | null;
   max_budget_usd: number | null;
   max_tokens: number | null;
   max_tokens_counts: 'all' | 'uncached' | 'output';
+  max_window: string | null;
   timeout: string | null;
   timeout_ms: number | null;
   max_consecutive_mistakes: number | null;

@@ -22,7 +22,7 @@ const fn row(termination: Termination, meaning: &'static str, advice: &'static s
     Row { termination, meaning, advice }
 }
 
-const TABLE: [Row; 23] = [
+const TABLE: [Row; 25] = [
     row(
         Termination::Stop,
         "the model gave a complete answer and requested no tool",
@@ -35,6 +35,11 @@ const TABLE: [Row; 23] = [
         "raise `max_turns`, or reduce the task",
     ),
     row(
+        Termination::ErrorMaxToolCalls,
+        "the run, or one of its tools, had used up its calls",
+        "raise `max_tool_calls` or `max_calls`, or reduce the task",
+    ),
+    row(
         Termination::ErrorMaxBudgetUsd,
         "the cost ceiling was reached, or the next call could exceed it",
         "raise `max_budget_usd`, or reduce the task",
@@ -43,6 +48,11 @@ const TABLE: [Row; 23] = [
         Termination::ErrorMaxTokens,
         "the token ceiling was reached, or the next call could exceed it",
         "raise `max_tokens`, or reduce the task",
+    ),
+    row(
+        Termination::ErrorMaxWindow,
+        "a window of the subscription was used up to its share",
+        "run again after the reset, let it wait with `wait_for_window`, or raise `max_window`",
     ),
     row(
         Termination::ErrorTimeout,

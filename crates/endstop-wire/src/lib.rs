@@ -14,6 +14,7 @@
 //! | Look up providers, prices and token limits | [`catalog`] |
 //! | Resolve `provider/model` to a URL, a key and headers | [`endpoint`] |
 //! | Recognise a request by its method and path | [`route`] |
+//! | Read the use of a subscription's windows | [`windows`] |
 //! | Redact secrets | [`redact`] |
 //! | Implement termination detection for a custom provider | [`detect::detector`] |
 //!
@@ -37,6 +38,7 @@ pub mod redact;
 pub mod route;
 pub mod signal;
 pub mod stream;
+pub mod windows;
 
 pub use caching::{CachePlan, Caching};
 pub use codec::{Decoded, Delta, Eof, RequestFacts, StreamDecoder, decode_body};

@@ -23,6 +23,7 @@ use endstop::wire::catalog::prices::parse_price;
 use endstop::wire::redact::{address, secrets_out};
 use endstop::{Price, Watch};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Returns an address for display, without a credential.
@@ -75,6 +76,41 @@ impl Named for BuiltInTool {
         }
         Ok(names)
     }
+}
+
+/// The most calls of a tool, by its name: a table of a settings file, or TOOL=N of a flag.
+pub(crate) struct MaxCalls;
+
+impl Kind for MaxCalls {
+    type Own = BTreeMap<String, u32>;
+    type Flag = Vec<String>;
+
+    fn take(own: &mut Self::Own, _: &str, value: &Value) -> Result<(), Problem> {
+        let table = value.as_object().ok_or("expected a table of tools and numbers of calls")?;
+        for (tool, value) in table {
+            let calls = value.as_u64().and_then(|calls| u32::try_from(calls).ok());
+            let calls = calls.ok_or_else(|| {
+                Problem::Key(format!("`{}`: expected a whole number of calls", shown(tool)))
+            })?;
+            own.insert(tool.clone(), calls);
+        }
+        Ok(())
+    }
+
+    fn above(own: &mut Self::Own, given: &Vec<String>, flag: &str) -> Result<(), String> {
+        for text in given {
+            let limit = text.rsplit_once('=').and_then(|(tool, calls)| {
+                let calls = calls.parse().ok()?;
+                (!tool.is_empty()).then(|| (tool.to_owned(), calls))
+            });
+            let (tool, calls) = limit
+                .ok_or_else(|| format!("{flag} `{text}`: expected TOOL=N, for example shell=20"))?;
+            own.insert(tool, calls);
+        }
+        Ok(())
+    }
+
+    json_value!();
 }
 
 /// A folder, stored as an absolute path, because the run may be resumed from another folder.

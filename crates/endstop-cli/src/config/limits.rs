@@ -7,7 +7,7 @@ use crate::config::trust::tighten::looser;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use endstop::Limits;
 use endstop::core::limits::{LimitRow, TABLE, Unit};
-use endstop::core::{GuestMode, Limit, LimitValue};
+use endstop::core::{Limit, LimitValue};
 use serde_json::{Value, json};
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -107,7 +107,7 @@ impl Kind for LimitTable {
             return arg;
         };
         // Guard refuses the limits that need a driver of the loop, and has no default for the others.
-        let is_refused = GuestMode::default().obstacle(row).is_some();
+        let is_refused = endstop_guard::run::Settings::default().mode().obstacle(row).is_some();
         arg.help(description(row)).hide(is_refused)
     }
 
@@ -145,6 +145,7 @@ fn arg(row: &'static LimitRow, flag: &'static str) -> Arg {
                 Unit::Usd => "USD",
                 Unit::Time => "TIME",
                 Unit::TokensCounted => "WHICH",
+                Unit::Windows => "SHARES",
                 _ => "N",
             })
             // A negative number is accepted as a value, so that the error names its limit instead
@@ -177,6 +178,7 @@ pub(crate) fn default_of(row: &LimitRow) -> Option<String> {
         LimitValue::Count(count) => Some(count.to_string()),
         LimitValue::Usd(usd) => Some(usd.to_string()),
         LimitValue::Tokens(counts) => Some(counts.as_str().to_owned()),
+        LimitValue::Windows(shares) => Some(shares.to_string()),
         LimitValue::Time(time) => Some(spelled(time)),
     }
 }

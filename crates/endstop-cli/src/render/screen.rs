@@ -181,6 +181,11 @@ impl Screen {
                 self.end_line();
                 self.note(&switched(switch));
             }
+            AgentEventKind::Paused { wait_ms, evidence, .. } => {
+                self.end_line();
+                let wait = seconds(Duration::from_millis(*wait_ms));
+                self.note(&format!("· pauses for {wait}: {evidence}"));
+            }
             AgentEventKind::Suspended { duration_ms, .. } => {
                 self.end_line();
                 let time = seconds(Duration::from_millis(*duration_ms));

@@ -30,6 +30,8 @@ mod backtest_inputs;
 mod backtest_odd_sets;
 mod bad_input;
 mod branch;
+#[cfg(unix)]
+mod call_limits;
 mod cli;
 mod compaction;
 mod compare;

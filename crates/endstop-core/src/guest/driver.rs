@@ -3,10 +3,11 @@
 use super::recording::{Recorded, Recording};
 use crate::error_class::ModelError;
 use crate::kernel::{
-    BudgetAccount, Effect, EffectId, Event, EventKind, GuestCall, NestedEnding, Outcome,
+    BudgetAccount, Effect, EffectId, Event, EventKind, GuestCall, NestedEnding, Outcome, Pause,
     Resumption, Run, RunSpec, Spending, Step, ToolReport, TurnDelta,
 };
 use crate::limits::Limits;
+use crate::limits::Window;
 use crate::message::{ModelTurn, ToolCall};
 use crate::price::Price;
 use crate::usage::NanoUsd;
@@ -152,6 +153,18 @@ impl Guest {
         self.reply()
     }
 
+    /// Reports the use of a subscription's windows.
+    pub fn windows(&mut self, at: Duration, windows: Vec<Window>) -> GuestReply {
+        self.feed(at, EventKind::Windows { windows });
+        self.reply()
+    }
+
+    /// Returns the pause that the client's next call must wait for, if the run waits for a window. Ask before each
+    /// call ([`GuestMode::waits`](super::GuestMode::waits)).
+    pub fn pause(&self, at: Duration) -> Option<Pause> {
+        self.run().and_then(|run| run.pause(at))
+    }
+
     /// Reports named values and measurements for policies.
     pub fn observe(
         &mut self,
@@ -255,6 +268,7 @@ impl Guest {
                 unreported: Some(run.unreported()),
                 turns: run.turns(),
                 calls: run.model_calls(),
+                tool_calls: run.started_calls(),
             },
             State::Ended(outcome) => Spending {
                 usage: outcome.usage.clone(),
@@ -263,6 +277,7 @@ impl Guest {
                 unreported: Some(outcome.unreported()),
                 turns: outcome.turns,
                 calls: outcome.model_calls,
+                tool_calls: outcome.tool_calls,
             },
             State::Lost => Spending::default(),
         }

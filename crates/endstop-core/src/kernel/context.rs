@@ -5,6 +5,7 @@
 
 use super::ceilings::ledger::Ledger;
 use super::ceilings::prompt::PromptSize;
+use super::ceilings::windows::Windows;
 use super::effect::{Effect, EffectId, InjectionReason, RunEvent};
 use super::judge::Judge;
 use super::records::{Attempts, Compactions, Counts, GuestState, HandOver, Jitter, Said, Verdicts};
@@ -43,6 +44,7 @@ pub(crate) struct RunContext {
     pub(super) next_effect: u64,
     pub(super) jitter: Jitter,
     pub(super) ledger: Ledger,
+    pub(super) windows: Windows,
     pub(super) models: Models,
     pub(super) counts: Counts,
     pub(super) attempts: Attempts,
@@ -89,6 +91,7 @@ impl RunContext {
             next_effect: 1,
             jitter: Jitter::default(),
             ledger: Ledger::new(&spec.limits, reserves),
+            windows: Windows::default(),
             models: Models::default(),
             counts: Counts::default(),
             attempts: Attempts::default(),

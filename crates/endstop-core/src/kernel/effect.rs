@@ -439,6 +439,13 @@ pub enum RunEvent {
         /// The new values of the limits that differ.
         limits: LimitChanges,
     },
+    /// The run waits until a window of the subscription begins anew.
+    Paused {
+        /// The wait in milliseconds.
+        wait_ms: u64,
+        /// Description of the window.
+        evidence: String,
+    },
     /// The process was suspended during a model call, whose timeouts do not include that time.
     Suspended {
         /// The time in milliseconds.

@@ -12,6 +12,7 @@ use super::setup::models::{FallbackModel, Spending};
 use super::setup::spec::ToolPolicy;
 use crate::error_class::ModelError;
 use crate::limits::Limits;
+use crate::limits::Window;
 use crate::media::Attachment;
 use crate::message::{Message, ModelTurn, ToolCall, ToolStatus};
 use crate::price::Price;
@@ -194,6 +195,11 @@ pub enum EventKind {
         /// The time.
         time: Duration,
     },
+    /// A provider reported the use of a subscription's windows, with a response.
+    Windows {
+        /// The windows.
+        windows: Vec<Window>,
+    },
     /// Time has passed; answers [`Effect::WakeAt`](super::Effect::WakeAt).
     Tick,
     /// The caller cancels the run: running tools get a grace period.
@@ -234,6 +240,7 @@ impl EventKind {
             EventKind::Said { .. } => "said",
             EventKind::LimitsChanged { .. } => "limits_changed",
             EventKind::Suspended { .. } => "suspended",
+            EventKind::Windows { .. } => "windows",
             EventKind::Tick => "tick",
             EventKind::Cancel => "cancel",
             EventKind::Terminate => "terminate",

@@ -11,13 +11,14 @@ use super::call::boundary::{
 use super::call::compaction::{book_compaction, compacted, request_compaction};
 use super::call::request::{delta, request_call, reserved, skip_suspension, timed_out};
 use super::ceilings::ledger::Granted;
-use super::ceilings::precheck::time_used;
+use super::ceilings::pause::{begin_pause, pause};
+use super::ceilings::precheck::{check_limits, check_window, time_used};
 use super::context::RunContext;
 use super::effect::{Effect, EffectId};
 use super::event::{Compaction, EventKind, HookDecision, ToolReport, TurnDelta};
 use super::guest::{asked, closed};
 use super::outcome::ending::{Ending, Flow};
-use super::phase::{CallClock, Idle, Next, Phase, Point, Stage};
+use super::phase::{Before, CallClock, Idle, Next, Phase, Point, Stage};
 use super::resume::resumed;
 use super::setup::guest_mode::Capability;
 use super::setup::spec::RunSpec;
@@ -82,6 +83,7 @@ impl Machine {
                 let counts = &mut context.counts;
                 counts.turns = counts.turns.saturating_add(spent.turns);
                 counts.model_calls = counts.model_calls.saturating_add(spent.calls);
+                counts.started = counts.started.saturating_add(spent.tool_calls);
                 let more = spent.unreported();
                 context.ledger.book(&spent.usage, spent.cost, spent.cost_unknown, more);
                 return Continue(());
@@ -99,6 +101,10 @@ impl Machine {
             }
             // In every phase: a message is never lost.
             EventKind::Said { ref mut text } => said(std::mem::take(text), context),
+            // In every phase, because the next call may be another one's.
+            EventKind::Windows { ref mut windows } => {
+                context.windows.report(std::mem::take(windows), context.now);
+            }
             // Before the deadline check, because the resumption may bring new limits.
             EventKind::Resumed(with) => {
                 // The timer was in the old driver.
@@ -156,6 +162,7 @@ impl Machine {
             EventKind::TurnEnded { .. }
             | EventKind::ToolEnded { .. }
             | EventKind::Verified { .. }
+            | EventKind::Windows { .. }
             | EventKind::Observe { .. } => now > deadline,
             // In time at the deadline itself, unless the answer leads to a new model call, because
             // that call could not finish in time.
@@ -264,6 +271,15 @@ impl Machine {
                 return Continue(None);
             }
             EventKind::Tick => return self.tick(effects),
+            // Other limits or windows may end the pause.
+            EventKind::LimitsChanged { .. } | EventKind::Windows { .. }
+                if phase.pauses_before().is_some() =>
+            {
+                check_limits(context)?;
+                *armed = None;
+                return Continue(phase.pauses_before().map(Before::next));
+            }
+            EventKind::Windows { .. } => return Continue(None),
             // A message or other limits may end the wait for background work.
             EventKind::Said { .. } | EventKind::LimitsChanged { .. } => return self.answer_again(),
             // All handled above; listed so that a new event kind does not compile until it is
@@ -406,7 +422,7 @@ impl Machine {
                 let Some(call) = phase.take_call(id) else { return Continue(None) };
                 Continue(Some(attempt_failed_by(by, &call, &error, None, context, effects)?))
             }
-            Phase::Backoff { until } if *until <= now => Continue(Some(Next::Call)),
+            Phase::Backoff { until, before } if *until <= now => Continue(Some(before.next())),
             Phase::Tools(_) => {
                 let calls = phase.take_calls();
                 Continue(calls.map(|calls| tools_timed_out(calls, context, effects)))
@@ -450,9 +466,21 @@ impl Machine {
                 Next::PreCall => pre_call(context, effects),
                 // A message that came after the last question of a hook.
                 Next::Call if context.has_news() => Next::PreCall,
-                Next::Call => request_call(context, effects)?,
+                // The client of a guest has asked before.
+                Next::Call if !context.may(Capability::Loop) => request_call(context, effects)?,
+                Next::Call => {
+                    // Again, because a retry or the answer of a hook may have come much later.
+                    check_window(context)?;
+                    match pause(context, context.now) {
+                        Some(pause) => {
+                            Next::Wait(begin_pause(pause, Before::Call, context, effects))
+                        }
+                        None => request_call(context, effects)?,
+                    }
+                }
                 Next::Retry { wait } => {
-                    Next::Wait(Phase::Backoff { until: context.now.saturating_add(wait) })
+                    let until = context.now.saturating_add(wait);
+                    Next::Wait(Phase::Backoff { until, before: Before::Retry })
                 }
                 Next::Tools(calls) => advance(calls, context, effects)?,
                 Next::Compact { forced } => request_compaction(forced, context, effects),
@@ -536,7 +564,7 @@ impl Machine {
                 let clocks = call.clocks(&settings.limits, settings.streaming);
                 clocks.into_iter().flatten().map(CallClock::deadline).min()
             }),
-            Phase::Backoff { until } | Phase::Stopping { until, .. } => Some(*until),
+            Phase::Backoff { until, .. } | Phase::Stopping { until, .. } => Some(*until),
             Phase::Tools(calls) => calls.next_deadline(),
             Phase::Verifying { since, .. } => {
                 settings.limits.verify_timeout.map(|limit| since.saturating_add(limit))

@@ -107,6 +107,7 @@ mod stopping;
 mod tools;
 
 pub use answer::lost_call::holds_lost_call;
+pub use ceilings::pause::Pause;
 pub use ceilings::precheck::{CheckState, PRE_TURN, PreTurnCheck};
 pub use effect::{
     ConsultPoint, ConversationSize, Effect, EffectId, InjectionReason, RunEvent, ToolStart,

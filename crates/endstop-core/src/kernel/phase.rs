@@ -25,8 +25,8 @@ pub(super) enum Phase {
     Reserving { id: EffectId },
     /// Waits for the model.
     Calling(Call),
-    /// Waits until the next attempt.
-    Backoff { until: Duration },
+    /// Waits until the next attempt, or until a window of the subscription begins anew.
+    Backoff { until: Duration, before: Before },
     /// Waits for the tools of a turn.
     Tools(OpenCalls),
     /// Waits for the next call of a guest, or for its end.
@@ -43,6 +43,27 @@ pub(super) enum Phase {
     WrappingUp(Box<WrapUp>),
     /// Waits for running tools to end within their grace period; the ending is decided.
     Stopping { ending: Box<Ending>, calls: OpenCalls, until: Duration },
+}
+
+/// What follows a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Before {
+    /// Another attempt.
+    Retry,
+    /// A turn, after a pause.
+    Turn,
+    /// A call, after a pause.
+    Call,
+}
+
+impl Before {
+    /// The step at the end of the wait.
+    pub(super) fn next(self) -> Next {
+        match self {
+            Before::Retry | Before::Call => Next::Call,
+            Before::Turn => Next::Boundary,
+        }
+    }
 }
 
 /// A hand-over in progress.
@@ -167,6 +188,14 @@ impl Phase {
                 *self = other;
                 None
             }
+        }
+    }
+
+    /// Returns what follows, if the run pauses for a window of the subscription.
+    pub(super) fn pauses_before(&self) -> Option<Before> {
+        match self {
+            Phase::Backoff { before, .. } => Some(*before).filter(|one| *one != Before::Retry),
+            _ => None,
         }
     }
 

@@ -11,6 +11,7 @@ use crate::error_class::ModelError;
 use crate::message::{ToolCall, ToolResult, ToolStatus};
 use crate::price::Price;
 use crate::visible::{append_piece, is_blank, unclosed_reasoning, visible_text};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The counters of a run since its start. Those "in a row" return to zero.
@@ -20,6 +21,12 @@ pub(super) struct Counts {
     pub(super) tool_turns: u32,
     pub(super) model_calls: u32,
     pub(super) tool_calls: u32,
+    /// Tool calls that were started, without `finish`.
+    pub(super) started: u32,
+    /// The same for each tool that has a limit of its own.
+    pub(super) started_of: BTreeMap<String, u32>,
+    /// The tool of the first call since the last turn began that was not started, because a limit on calls was reached.
+    pub(super) over_calls: Option<String>,
     /// Turns in a row whose every tool call failed.
     pub(super) mistakes: u32,
     /// Blank answers in a row.
@@ -43,8 +50,9 @@ impl Counts {
     /// Counts a turn with tools, and the results of its calls.
     pub(super) fn count_results(&mut self, calls: &[(&ToolCall, &ToolResult)]) {
         self.tool_turns += 1;
-        // An aborted call is neither a mistake nor a success, because the model did not cause it.
-        let mut ended = calls.iter().filter(|(_, result)| result.status != ToolStatus::Aborted);
+        // A call that was aborted or not started is neither a mistake nor a success, because the model did not cause it.
+        let ran = |status| !matches!(status, ToolStatus::Aborted | ToolStatus::Skipped);
+        let mut ended = calls.iter().filter(|(_, result)| ran(result.status));
         if let Some((_, first)) = ended.next() {
             let all_failed = first.status.is_error() && ended.all(|(_, r)| r.status.is_error());
             self.mistakes = if all_failed { self.mistakes + 1 } else { 0 };
@@ -163,6 +171,8 @@ pub(super) struct Attempts {
     /// after that call had ended it.
     pub(super) call_again: bool,
     pub(super) starved_this_turn: bool,
+    /// The turn has waited for a window of the subscription after a refusal.
+    pub(super) paused_this_turn: bool,
     /// The failure of the last attempt, while the turn is attempted again. Boxed, because most turns have none.
     pub(super) failure: Option<Box<ModelError>>,
     /// A response of this turn was appended to the conversation.

@@ -12,7 +12,7 @@ use super::effect::{Effect, EffectId, ToolStart};
 use super::event::{EventKind, Resumption};
 use super::outcome::decided_by::{Decision, Layer};
 use super::outcome::ending::{Ending, Flow};
-use super::phase::{Call, Idle, Next, Phase};
+use super::phase::{Before, Call, Idle, Next, Phase};
 use super::setup::guest_mode::Capability;
 use super::setup::spec::Permission;
 use super::stopping::stopping;
@@ -32,6 +32,7 @@ pub(super) fn resumed(
     effects: &mut Vec<Effect>,
 ) -> Flow<Next> {
     let price = with.price;
+    context.windows.set_clock(context.now, with.wall_ms);
     resume_models(&mut with, context);
     let Resumption { lost, call_again, limits, tools, .. } = with;
     context.settings.output_schema = with.output_schema.unwrap_or(context.settings.output_schema);
@@ -71,9 +72,14 @@ pub(super) fn resumed(
             check_limits(context)?;
             Next::Wait(Phase::Calling(call))
         }
-        Phase::Backoff { until } => {
+        // The wall clock may have passed the reset.
+        Phase::Backoff { before: before @ (Before::Turn | Before::Call), .. } => {
             check_limits(context)?;
-            Next::Wait(Phase::Backoff { until })
+            before.next()
+        }
+        waiting @ Phase::Backoff { before: Before::Retry, .. } => {
+            check_limits(context)?;
+            Next::Wait(waiting)
         }
         // The reservation was computed with the old limits and price. A grant of that size would be
         // mistaken for everything that the shared budget has, so ask again.

@@ -1,6 +1,7 @@
 //! A run as its driver sees it: feed it events, perform its effects.
 
 use super::ceilings::ledger::Ceiling;
+use super::ceilings::pause::{Pause, pause};
 use super::ceilings::precheck::{CheckState, PRE_TURN};
 use super::effect::{Effect, EffectId};
 use super::event::Event;
@@ -13,6 +14,7 @@ use super::setup::watch::RuleHit;
 use super::stopping::conclude::conclude;
 use super::stopping::terminated;
 use crate::limits::Limits;
+use crate::limits::Window;
 use crate::message::Message;
 use crate::price::Price;
 use crate::state::MultiTurnState;
@@ -278,6 +280,11 @@ impl Run {
         self.0.context.counts.model_calls
     }
 
+    /// Number of tool calls that were started so far, and those of nested runs.
+    pub fn started_calls(&self) -> u32 {
+        self.0.context.counts.started
+    }
+
     /// The ending that a guest's run has if its loop ends now; `None` if the last turn gave none.
     pub fn provisional(&self) -> Option<(Termination, &DecidedBy)> {
         let Phase::Guest(idle) = &self.0.phase else { return None };
@@ -302,6 +309,17 @@ impl Run {
     /// The limits checked before each turn, each with its current value.
     pub fn checks(&self) -> Vec<CheckState> {
         PRE_TURN.iter().map(|check| check.state(&self.0.context)).collect()
+    }
+
+    /// The windows of the subscription, as far as they are reported.
+    pub fn windows(&self) -> &[Window] {
+        self.0.context.windows.seen()
+    }
+
+    /// The pause that a call at this time would have to wait for, if the run waits for a window of its subscription.
+    pub fn pause(&self, at: Duration) -> Option<Pause> {
+        let context = &self.0.context;
+        pause(context, context.now.max(at))
     }
 
     /// The limits that apply now.

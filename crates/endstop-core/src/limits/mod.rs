@@ -16,11 +16,18 @@
 //! assert!(error.contains("max_turn") && error.contains("max_turns"));
 //! ```
 
+mod duration;
 mod tokens_counted;
 mod value;
+mod window;
+mod window_shares;
 
+pub use duration::parse_duration;
 pub use tokens_counted::TokensCounted;
-pub use value::{LimitValue, parse_duration};
+pub use value::LimitValue;
+pub use window::Window;
+pub(crate) use window::percent;
+pub use window_shares::WindowShares;
 
 use crate::nearest::did_you_mean;
 use crate::run_data::RunData;
@@ -47,6 +54,8 @@ pub enum Unit {
     Switch,
     /// The tokens that count: `all`, `uncached` or `output`.
     TokensCounted,
+    /// Windows of a subscription, each with its share.
+    Windows,
 }
 
 impl Unit {
@@ -57,6 +66,7 @@ impl Unit {
             Unit::Usd => "usd",
             Unit::Tokens => "tokens",
             Unit::Time => "seconds",
+            Unit::Windows => "percent",
             Unit::Count | Unit::Switch | Unit::TokensCounted => "times",
         }
     }
@@ -101,6 +111,8 @@ pub enum InGuest {
     Retrying,
     /// Those that enforce the timeouts of calls and tools ([`GuestMode::clocks`](crate::GuestMode::clocks)).
     Timing,
+    /// Those that can hold a call back ([`GuestMode::waits`](crate::GuestMode::waits)).
+    Waiting,
     /// None, because only a driver that owns the loop can perform what the limit asks for.
     Never,
 }
@@ -331,6 +343,18 @@ limits! {
         reached: "`error_max_turns`",
         before_turn: true,
     }
+    /// Maximum number of tool calls that run.
+    ///
+    /// A call that would exceed it is not started, and the run ends once those before it have ended. `finish` and
+    /// calls that are refused or denied do not count; 0 allows none.
+    MaxToolCalls max_tool_calls: Option<u32> = None, {
+        unit: Count,
+        off: Off::Allowed,
+        needs: Needs::Data(&[]),
+        tighter: Lower,
+        reached: "`error_max_tool_calls`",
+        before_turn: true,
+    }
     /// Cost ceiling in US dollars.
     ///
     /// Covers all attempts; 0 allows no call.
@@ -363,6 +387,29 @@ limits! {
         needs: Needs::Data(&[RunData::Tokens]),
         tighter: Lower,
         reached: "as `max_tokens`",
+    }
+    /// Share of each window of a subscription that may be used: 5h=80%, 7d=90%.
+    ///
+    /// As the provider reports it with its responses (Claude and ChatGPT plans), so that it includes what other
+    /// programs use. A window that no response has reported has no limit.
+    MaxWindow max_window: Option<WindowShares> = None, {
+        unit: Windows,
+        off: Off::Allowed,
+        needs: Needs::LiveRun,
+        tighter: Lower,
+        reached: "`error_max_window`, with the time until the reset as `retry_after`",
+        before_turn: true,
+    }
+    /// Wait for the reset of a window that is used up to its share, instead of ending the run.
+    ///
+    /// A run whose `timeout` comes before the reset ends at once.
+    WaitForWindow wait_for_window: bool = false, {
+        unit: Switch,
+        off: Off::Allowed,
+        needs: Needs::LiveRun,
+        tighter: Lower,
+        reached: "the run pauses",
+        in_guest: InGuest::Waiting,
     }
     /// Wall-clock ceiling of the run: 90s, 10m, 2h.
     Timeout timeout: Option<Duration> = None, {

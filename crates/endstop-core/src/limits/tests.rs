@@ -8,6 +8,7 @@ fn other(row: &LimitRow) -> Value {
         Unit::Time => json!("90s"),
         Unit::Switch => json!(true),
         Unit::TokensCounted => json!("output"),
+        Unit::Windows => json!("5h=80%"),
         Unit::Turns | Unit::Usd | Unit::Tokens | Unit::Count => json!(7),
     }
 }
@@ -178,6 +179,7 @@ fn any_limits() -> impl Strategy<Value = Limits> {
                 (_, Unit::TokensCounted) => {
                     json!(TokensCounted::ALL[usize::from(kind) % 3].as_str())
                 }
+                (_, Unit::Windows) => json!(format!("{}m={}%", 1 + count % 500_000, seconds % 101)),
                 (_, Unit::Tokens) => json!(u64::from(count) << (kind * 8)),
                 (_, Unit::Turns | Unit::Count) => json!(u64::from(count).max(row.least)),
             };
@@ -213,9 +215,12 @@ proptest! {
         for row in &TABLE {
             prop_assert!(!row.is_looser(&own, &own));
             let both = row.is_looser(&own, &theirs) && row.is_looser(&theirs, &own);
-            prop_assert_eq!(both, row.tighter == Tighter::LowerIfSet
-                && row.value(&own) != row.value(&theirs)
-                && [row.value(&own), row.value(&theirs)].contains(&LimitValue::Off));
+            let (one, other) = (row.value(&own), row.value(&theirs));
+            // Each permits what the other does not, for example of another window.
+            let apart = one.partial_cmp(&other).is_none();
+            prop_assert_eq!(both, apart || row.tighter == Tighter::LowerIfSet
+                && one != other
+                && [one, other].contains(&LimitValue::Off));
         }
     }
 }

@@ -1,11 +1,10 @@
 //! The types of limits: reads their values from configuration, and spells them again.
 
+use super::duration::{YEAR, parse_duration};
 use super::tokens_counted::TokensCounted;
+use super::window_shares::WindowShares;
 use serde_json::{Value, json};
 use std::time::Duration;
-
-/// Maximum duration of a limit, so that later additions to a `Duration` cannot overflow.
-const YEAR: Duration = Duration::from_secs(86_400 * 365);
 
 /// The value of a limit, independent of the type of its field. A value that permits more is greater,
 /// and `Off` is the greatest.
@@ -21,6 +20,8 @@ pub enum LimitValue {
     Tokens(TokensCounted),
     /// A duration.
     Time(Duration),
+    /// Windows of a subscription, each with its share.
+    Windows(WindowShares),
     /// The limit does not apply.
     Off,
 }
@@ -34,6 +35,7 @@ impl LimitValue {
             LimitValue::Count(count) => json!(count),
             LimitValue::Usd(usd) => json!(usd),
             LimitValue::Tokens(counts) => json!(counts.as_str()),
+            LimitValue::Windows(shares) => json!(shares.to_string()),
             LimitValue::Time(time) => {
                 let nanos = time.subsec_nanos() % 1_000_000;
                 let fraction = if nanos == 0 { String::new() } else { format!(".{nanos:06}") };
@@ -155,6 +157,21 @@ impl Field for TokensCounted {
     }
 }
 
+impl Field for WindowShares {
+    // Not reached, because the field is an `Option`.
+    const OFF: Self = WindowShares::NONE;
+
+    fn read(value: &Value, _: bool) -> Result<Self, String> {
+        let expected = "windows and their shares such as \"5h=80%,7d=90%\"";
+        let text = value.as_str().ok_or_else(|| wants(expected, value))?;
+        text.parse().map_err(|problem: String| format!("{}; {problem}", wants(expected, value)))
+    }
+
+    fn value(&self) -> LimitValue {
+        LimitValue::Windows(*self)
+    }
+}
+
 fn wants(what: &str, got: &Value) -> String {
     let mut shown = got.to_string();
     // Configuration may contain whole tables here; an error message needs only the beginning.
@@ -169,55 +186,4 @@ fn whole(value: &Value, max: u64) -> Result<u64, String> {
         .as_u64()
         .filter(|n| *n <= max)
         .ok_or_else(|| wants(&format!("a whole number from 0 to {max}"), value))
-}
-
-/// Parses `500ms`, `90s`, `1.5m`, `2h`, `1d`, a bare number of seconds, or parts such as `1h30m`, the largest
-/// unit first.
-pub fn parse_duration(text: &str) -> Option<Duration> {
-    let mut rest = text.trim();
-    let (mut sum, mut largest) = (Duration::ZERO, None);
-    loop {
-        let unit = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
-        let next =
-            rest[unit..].find(|c: char| c.is_ascii_digit()).map_or(rest.len(), |at| unit + at);
-        let (part, more) = rest.split_at(next);
-        let size = part_of_duration(&format!("1{}", &part[unit..]))?;
-        // A part with a fraction, or one that is not smaller than the part before, is a slip.
-        let is_slip = largest.is_some_and(|before| size >= before || part.contains('.'));
-        if is_slip || (part[unit..].is_empty() && largest.is_some()) {
-            return None;
-        }
-        sum = sum.checked_add(part_of_duration(part)?).filter(|time| *time <= YEAR)?;
-        if more.is_empty() {
-            return Some(sum);
-        }
-        (rest, largest) = (more, Some(size));
-    }
-}
-
-/// Parses a number with one unit.
-fn part_of_duration(text: &str) -> Option<Duration> {
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (digits, unit) = text.split_at(digits);
-    let number: f64 = digits.parse().ok()?;
-    let seconds = match unit.trim() {
-        "ms" => return milliseconds(digits),
-        "" | "s" => number,
-        "m" | "min" => number * 60.0,
-        "h" => number * 3600.0,
-        "d" => number * 86400.0,
-        _ => return None,
-    };
-    // Compared before the conversion, which would reject infinity but accept centuries.
-    (seconds <= YEAR.as_secs_f64()).then(|| Duration::try_from_secs_f64(seconds).ok()).flatten()
-}
-
-/// Parses a decimal number of milliseconds. Exact, because limits are spelled in milliseconds and
-/// `f64` cannot hold both a year and a nanosecond.
-fn milliseconds(digits: &str) -> Option<Duration> {
-    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
-    let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
-    let fraction: f64 = format!("0.{fraction}").parse().ok()?;
-    let rest = Duration::try_from_secs_f64(fraction / 1e3).ok()?;
-    Duration::from_millis(whole).checked_add(rest).filter(|time| *time <= YEAR)
 }

@@ -133,6 +133,11 @@ fn ended_run_resumes_after_raised_limit() {
     for seed in 0..900 {
         let played = play(seed).unwrap();
         let had = answered(&played.outcome.messages);
+        // It is evaluated again, and replaces the conversation.
+        let is_shortened = matches!(
+            played.events.last().map(|event| &event.kind),
+            Some(EventKind::Compacted { result: Compaction::Done { .. }, .. })
+        );
         let limits = Limits {
             max_turns: None,
             max_budget_usd: None,
@@ -152,7 +157,7 @@ fn ended_run_resumes_after_raised_limit() {
                 went_on += 1;
                 let run = running(&on);
                 let results = answered(run.messages());
-                for (id, status) in &had {
+                for (id, status) in had.iter().filter(|_| !is_shortened) {
                     let known = results.iter().any(|(other, _)| other == id);
                     let open = run.state().pending_calls.contains(id);
                     assert!(known || open, "world {seed}: {id} ({status:?}) is forgotten");

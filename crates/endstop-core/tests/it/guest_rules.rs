@@ -500,8 +500,14 @@ fn events_of_guests_keep_their_form() {
 #[test]
 fn limits_without_effect_are_refused() {
     use limits::{InGuest, LimitRow, TABLE};
-    let all =
-        GuestMode { inject: true, retry: true, clocks: true, capped: true, ..GuestMode::default() };
+    let all = GuestMode {
+        inject: true,
+        retry: true,
+        clocks: true,
+        capped: true,
+        waits: true,
+        ..GuestMode::default()
+    };
     let set = |row: &LimitRow| {
         let mut limits = Limits::none();
         let value = match row.unit {

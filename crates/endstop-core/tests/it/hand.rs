@@ -4,6 +4,9 @@ use endstop_core::*;
 use serde_json::json;
 use std::time::Duration;
 
+/// The wall clock at the start of a run, in Unix milliseconds.
+pub const WALL_MS: u64 = 1_764_000_000_000;
+
 /// A run driven by hand: it answers no effect by itself.
 pub struct Hand {
     run: Option<Run>,
@@ -20,7 +23,7 @@ impl Hand {
             effects: Vec::new(),
             outcome: None,
         };
-        hand.feed(EventKind::Start { seed: 7, price, wall_ms: None });
+        hand.feed(EventKind::Start { seed: 7, price, wall_ms: Some(WALL_MS) });
         hand
     }
 

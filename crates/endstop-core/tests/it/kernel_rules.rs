@@ -33,8 +33,10 @@ fn pre_turn_checks_follow_the_table() {
         let limits = Limits {
             max_turns: on(Limit::MaxTurns).then_some(2),
             max_consecutive_mistakes: on(Limit::MaxConsecutiveMistakes).then_some(2),
+            max_tool_calls: on(Limit::MaxToolCalls).then_some(2),
             max_budget_usd: on(Limit::MaxBudgetUsd).then_some(0.000_1),
             max_tokens: on(Limit::MaxTokens).then_some(100),
+            max_window: on(Limit::MaxWindow).then(|| "5h=80%".parse().unwrap()),
             timeout: on(Limit::Timeout).then_some(Duration::from_millis(5)),
             max_unproductive_turns: Some(1),
             ..Limits::default()
@@ -44,7 +46,16 @@ fn pre_turn_checks_follow_the_table() {
         turn.usage = Usage { input_tokens: Some(10), output_tokens: Some(1), ..Usage::default() };
         hand.answer(turn.clone()).tools_end(ToolStatus::Error, "no");
         turn.usage.input_tokens = Some(200_000);
-        hand.answer(turn).at(5).tools_end(ToolStatus::Error, "no");
+        if on(Limit::MaxToolCalls) {
+            // The second call of this turn is one too many.
+            turn.parts.extend(calls(&["write", "write"]).parts.pop());
+        }
+        hand.answer(turn).at(5);
+        let windows = Window::new("plan", 300, 0.8, None).into_iter().collect();
+        let started = hand.effects.clone();
+        hand.feed(EventKind::Windows { windows });
+        hand.effects = started;
+        hand.tools_end(ToolStatus::Error, "no");
         let mut expected: Vec<Termination> = Vec::new();
         for termination in PRE_TURN[first..].iter().map(|check| check.termination) {
             // Limits may share an ending, which the outcome lists once.

@@ -7,7 +7,7 @@
 
 use crate::fallback_laws::without_opaque;
 use endstop_core::*;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 /// While a run is being stopped, the kernel only stops work, reports and waits; it starts nothing.
@@ -61,6 +61,7 @@ pub fn check_hand_over(limits: &Limits, outcome: &Outcome) -> Result<(), String>
     let Some(text) = &outcome.hand_over else { return Ok(()) };
     let ceiling = [
         Termination::ErrorMaxTurns,
+        Termination::ErrorMaxToolCalls,
         Termination::ErrorMaxBudgetUsd,
         Termination::ErrorMaxTokens,
         Termination::ErrorTimeout,
@@ -462,4 +463,98 @@ pub fn check_history(messages: &[Message]) -> Result<(), String> {
         return Err("the history does not begin with the user".to_owned());
     }
     Ok(())
+}
+
+/// Without a reset in sight no call is made: the law of `max_window`.
+#[derive(Debug, Default)]
+pub struct WindowLaw {
+    wall_ms: u64,
+    /// The last report of each window that is used up, by its length: its reset in Unix milliseconds.
+    closed: BTreeMap<u32, u64>,
+}
+
+impl WindowLaw {
+    pub fn new(wall_ms: u64, events: &[Event]) -> WindowLaw {
+        // A resumed run has another wall clock, which these worlds do not set.
+        let resumed = events.iter().any(|event| matches!(event.kind, EventKind::Resumed(_)));
+        WindowLaw { wall_ms: if resumed { 0 } else { wall_ms }, ..WindowLaw::default() }
+    }
+
+    /// Hears an event at this time of the run, and its effects.
+    pub fn heard(
+        &mut self,
+        limits: &Limits,
+        event: &EventKind,
+        effects: &[Effect],
+        now: Duration,
+    ) -> Result<(), String> {
+        let Some(shares) = limits.max_window.filter(|_| self.wall_ms > 0) else { return Ok(()) };
+        let now = self.wall_ms + now.as_millis() as u64;
+        if let EventKind::Windows { windows } = event {
+            for window in windows {
+                let used_up =
+                    shares.of(window.minutes).is_some_and(|most| window.used >= most.into());
+                let length = u64::from(window.minutes) * 60_000;
+                match window.resets_at.and_then(|at| at.checked_mul(1000)) {
+                    Some(at) if used_up && at > now && at <= now + length => {
+                        let until = self.closed.entry(window.minutes).or_default();
+                        *until = at.max(*until);
+                    }
+                    // What cannot be right opens or closes windows as the kernel decides.
+                    _ => drop(self.closed.remove(&window.minutes)),
+                }
+            }
+        }
+        // A reservation is for a call that was decided before the report.
+        let decided = matches!(event, EventKind::Reserved { .. });
+        let calls = effects.iter().any(|effect| matches!(effect, Effect::CallModel { .. }));
+        match self.closed.iter().find(|(_, until)| now < **until) {
+            Some((minutes, until)) if calls && !decided => Err(format!(
+                "a call at {now}, but the window of {minutes} min is closed until {until}"
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// No more tool calls start than the limits permit, in all and of each tool.
+#[derive(Debug, Default)]
+pub struct StartedLaw {
+    all: u32,
+    of: BTreeMap<String, u32>,
+    /// A resumed run repeats calls, which do not count again.
+    resumed: bool,
+}
+
+impl StartedLaw {
+    pub fn new(events: &[Event]) -> StartedLaw {
+        StartedLaw { resumed: !events.is_empty(), ..StartedLaw::default() }
+    }
+
+    pub fn heard(
+        &mut self,
+        limits: &Limits,
+        tools: &[ToolPolicy],
+        event: &EventKind,
+        effects: &[Effect],
+    ) -> Result<(), String> {
+        self.resumed |= matches!(event, EventKind::Resumed(_));
+        let starts = effects.iter().filter_map(|effect| match effect {
+            Effect::StartTools { calls } => Some(calls),
+            _ => None,
+        });
+        for start in starts.flatten() {
+            let name = &start.call.name;
+            self.all += 1;
+            let own = self.of.entry(name.clone()).or_default();
+            *own += 1;
+            let most = tools.iter().find(|tool| tool.name == *name).and_then(|tool| tool.max_calls);
+            let over = limits.max_tool_calls.is_some_and(|most| self.all > most)
+                || most.is_some_and(|most| *own > most);
+            if over && !self.resumed {
+                return Err(format!("call {} was started, and {own} of `{name}`", self.all));
+            }
+        }
+        Ok(())
+    }
 }

@@ -54,5 +54,6 @@ mod tool_calls;
 mod vectors;
 mod verification;
 mod watches;
+mod windows;
 mod world;
 mod wrap_up;

@@ -186,3 +186,111 @@ fn approval_holds_no_parallel_safe_call() {
     hand.feed(ended);
     assert_eq!(names(&hand.started()), ["c4"]);
 }
+
+/// Returns the statuses of the results of a run with these limits on all calls and on those of `write`, whose model
+/// makes `turns` and then answers.
+fn limited(
+    most: Option<u32>,
+    most_of: Option<u32>,
+    turns: &[&[&str]],
+) -> (Outcome, Vec<ToolStatus>) {
+    let limits = Limits { max_tool_calls: most, ..Limits::default() };
+    let mut spec = RunSpec { limits, ..spec() };
+    Arc::make_mut(&mut spec.tools)[1].max_calls = most_of;
+    let mut hand = Hand::start(spec, None);
+    for (nth, turn) in turns.iter().enumerate() {
+        if hand.outcome.is_some() {
+            break;
+        }
+        hand.answer(calls(turn));
+        // Calls that run alone are started one after the other.
+        while !hand.started().is_empty() {
+            hand.tools_end(ToolStatus::Ok, &format!("{} of it", ["this", "that", "more"][nth % 3]));
+        }
+    }
+    if hand.outcome.is_none() {
+        hand.answer(crate::hand::stop("done"));
+    }
+    let outcome = hand.outcome().clone();
+    let statuses = results(&outcome).into_iter().map(|(_, status, _)| status).collect();
+    (outcome, statuses)
+}
+
+#[test]
+fn call_beyond_the_limit_is_not_started() {
+    use Termination::{ErrorMaxToolCalls, Stop};
+    use ToolStatus::{Ok, Skipped};
+    type Case<'a> =
+        (Option<u32>, Option<u32>, &'a [&'a [&'a str]], Termination, &'a [ToolStatus], &'a str);
+    let cases: [Case<'_>; 7] = [
+        (Some(2), None, &[&["read", "write"]], Stop, &[Ok, Ok], ""),
+        (
+            Some(2),
+            None,
+            &[&["read", "read", "read"]],
+            ErrorMaxToolCalls,
+            &[Ok, Ok, Skipped],
+            "2 of 2 tool calls; `read` was not started",
+        ),
+        (
+            Some(2),
+            None,
+            &[&["write", "write", "write"]],
+            ErrorMaxToolCalls,
+            &[Ok, Ok, Skipped],
+            "2 of 2 tool calls; `write` was not started",
+        ),
+        (
+            Some(2),
+            None,
+            &[&["read"], &["write"], &["read"]],
+            ErrorMaxToolCalls,
+            &[Ok, Ok, Skipped],
+            "2 of 2 tool calls; `read` was not started",
+        ),
+        (
+            Some(0),
+            None,
+            &[&["read"]],
+            ErrorMaxToolCalls,
+            &[Skipped],
+            "0 of 0 tool calls; `read` was not started",
+        ),
+        (
+            None,
+            Some(1),
+            &[&["write", "read", "write", "read"]],
+            ErrorMaxToolCalls,
+            &[Ok, Ok, Skipped, Ok],
+            "1 of 1 calls of `write`; another one was not started",
+        ),
+        (None, Some(1), &[&["write", "read"], &["read"]], Stop, &[Ok, Ok, Ok], ""),
+    ];
+    for (most, most_of, turns, termination, statuses, evidence) in cases {
+        let (outcome, found) = limited(most, most_of, turns);
+        assert_eq!(
+            (outcome.termination, &found[..]),
+            (termination, statuses),
+            "{most:?} {most_of:?} {turns:?}"
+        );
+        let ran = statuses.iter().filter(|status| **status == Ok).count();
+        assert_eq!(outcome.tool_calls as usize, ran);
+        if !evidence.is_empty() {
+            assert_eq!(outcome.decided_by.evidence, evidence);
+            assert_eq!(outcome.decided_by.decision.as_str(), "max_tool_calls");
+        }
+    }
+}
+
+#[test]
+fn calls_that_do_not_run_are_not_counted() {
+    // An unknown tool, and one that a person denies.
+    let limits = Limits { max_tool_calls: Some(1), ..Limits::default() };
+    let mut spec = RunSpec { limits, ..spec() };
+    Arc::make_mut(&mut spec.tools)[1].permission = Permission::Deny;
+    let mut hand = Hand::start(spec, None);
+    hand.answer(calls(&["nope", "write", "read"])).tools_end(ToolStatus::Ok, "r");
+    assert!(hand.outcome.is_none());
+    hand.answer(calls(&["read"]));
+    assert_eq!(hand.ended(), Termination::ErrorMaxToolCalls);
+}

@@ -15,7 +15,7 @@ use super::settings::Settings;
 use endstop::budget::{Amount, SharedBudget};
 use endstop_core::guest::Spending;
 use endstop_core::usage::Unreported;
-use endstop_core::{Limits, NanoUsd, TokensCounted};
+use endstop_core::{Limits, NanoUsd, TokensCounted, Window};
 use std::sync::Arc;
 
 /// The spending of a run, and its budget.
@@ -24,6 +24,8 @@ pub(super) struct Account {
     pub(super) ledger: Ledger,
     /// The budget of the run, of a day or of both.
     pub(super) budget: Option<SharedBudget>,
+    /// The windows of the subscription, as the lead knows them, and the number of their reports.
+    pub(super) windows: (Vec<Window>, u64),
 }
 
 impl Account {
@@ -34,6 +36,7 @@ impl Account {
         Account {
             ledger: Ledger::new(Arc::clone(&settings.meter)),
             budget: SharedBudget::within(settings.budget.as_ref(), usd, tokens),
+            windows: (Vec::new(), 0),
         }
     }
 
@@ -187,6 +190,7 @@ mod tests {
                     unreported,
                     turns,
                     calls: turns,
+                    tool_calls: turns,
                 }
             },
         )
@@ -208,11 +212,11 @@ mod tests {
     }
 
     /// The totals that a ceiling uses.
-    fn totals(spending: &Spending) -> (u64, u64, u32, bool, Unreported) {
+    fn totals(spending: &Spending) -> (u64, u64, [u32; 2], bool, Unreported) {
         (
             spending.usage.total_tokens(),
             spending.cost.0,
-            spending.turns,
+            [spending.turns, spending.tool_calls],
             spending.cost_unknown,
             spending.unreported(),
         )

@@ -5,7 +5,7 @@ use endstop::budget::{Amount, Refusal, SharedBudget};
 use endstop_core::guest::{Admission, Guest, GuestReply, Recorded, Spending};
 use endstop_core::{
     Effect, EffectId, ErrorClass, GuestCall, Limits, ModelError, ModelTurn, NestedEnding, Outcome,
-    RuleHit, RunEvent, Termination, ToolReport, TurnDelta, WatchMode,
+    Pause, RuleHit, RunEvent, Termination, ToolReport, TurnDelta, WatchMode, Window,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,6 +46,8 @@ pub(super) struct Conversation {
     open: Option<(u32, OpenTurn)>,
     /// Turns of other conversations that the guest has counted.
     turns_of_others: u32,
+    /// The number of the last report of windows that the guest has.
+    windows_seen: u64,
     /// Reservations in the shared budget: one for each call in flight, of which there are few.
     reserved: Vec<(EffectId, Amount)>,
     /// Rules that fired with the mode `warn`, for the client's next response.
@@ -108,6 +110,7 @@ impl Conversation {
             turns: (judged != Judged::Call).then_some(0),
             open: None,
             turns_of_others: 0,
+            windows_seen: 0,
             reserved: Vec::new(),
             warnings: Vec::new(),
             hits: Vec::new(),
@@ -156,6 +159,14 @@ impl Conversation {
     ) -> Asked {
         // First, so that ceilings hold for what all conversations have spent together.
         self.count_others(at, account);
+        let (windows, seen) = &account.windows;
+        if self.windows_seen != *seen {
+            self.windows_seen = *seen;
+            // If its deadline has passed, the question below is answered with that.
+            let _ = self.guest.windows(at, windows.clone());
+            self.collect();
+            self.settle(account.budget.as_ref());
+        }
         // A call that takes the place of another one of this conversation is an attempt at the same turn.
         let own = u32::from(self.open.is_some());
         call.turns_in_flight = account.ledger.turns_in_flight().saturating_sub(own);
@@ -289,6 +300,25 @@ impl Conversation {
     ) -> Step {
         let reply = self.guest.limits(at, self.judged.limits(limits));
         self.after(reply, account)
+    }
+
+    /// Reports the use of a subscription's windows to the lead, for all conversations.
+    pub(super) fn windows(
+        &mut self,
+        at: Duration,
+        windows: Vec<Window>,
+        account: &mut Account,
+    ) -> Step {
+        let reply = self.guest.windows(at, windows);
+        let known = self.guest.run().map(|run| run.windows().to_vec()).unwrap_or_default();
+        self.windows_seen = account.windows.1 + 1;
+        account.windows = (known, self.windows_seen);
+        self.after(reply, account)
+    }
+
+    /// Returns the pause that the next call of the run must wait for.
+    pub(super) fn pause(&self, at: Duration) -> Option<Pause> {
+        self.guest.pause(at)
     }
 
     pub(super) fn tick(&mut self, at: Duration, account: &mut Account) -> Step {

@@ -21,13 +21,15 @@ use crate::proxy::RequestHead;
 use endstop::agent::GuestRecord;
 use endstop_core::guest::{Guest, GuestStart, Spending};
 use endstop_core::{
-    Decision, GuestCall, GuestMode, ModelError, ModelTurn, Outcome, RuleHit, RunSpec, ToolReport,
-    ToolStatus, TurnDelta,
+    Decision, GuestCall, ModelError, ModelTurn, Outcome, Pause, RuleHit, RunEvent, RunSpec,
+    ToolReport, ToolStatus, TurnDelta, Window,
 };
 use endstop_wire::redact::{KnownKeys, Sealed};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Difference between two ends of the same pause.
+const SAME_PAUSE: Duration = Duration::from_secs(60);
 /// The most rules that fired in conversations other than the lead.
 const MOST_HITS: usize = 256;
 
@@ -90,6 +92,10 @@ pub(super) struct Guarded {
     pub(super) has_answered_below: bool,
     /// Time of the last call, or of the end of one.
     active_at: Duration,
+    /// Number of requests that wait for the end of a pause.
+    pub(super) held_back: usize,
+    /// The end of the last pause that was reported.
+    pauses_until: Option<Duration>,
     pub(super) counts: Counts,
 }
 
@@ -128,6 +134,8 @@ impl Guarded {
             has_noted_unknown_length: false,
             has_answered_below: false,
             active_at: Duration::ZERO,
+            held_back: 0,
+            pauses_until: None,
             counts: Counts::default(),
         }
     }
@@ -173,6 +181,12 @@ impl Guarded {
     /// The time of the last call, or of the end of one.
     pub(super) fn active_at(&self) -> Duration {
         self.active_at
+    }
+
+    /// Notes that a request waits no longer for the end of a pause.
+    pub(super) fn returns(&mut self, at: Duration) {
+        self.held_back = self.held_back.saturating_sub(1);
+        self.active_at = at;
     }
 
     /// `true` if the run has not ended, and a limit counts its calls or what they cost.
@@ -356,6 +370,42 @@ impl Guarded {
         }
     }
 
+    /// Reports the use of a subscription's windows, for all conversations.
+    pub(super) fn windows(&mut self, at: Duration, windows: Vec<Window>) {
+        let Guarded { conversations, account, .. } = self;
+        let Some(lead) = conversations.lead_mut().filter(|_| self.outcome.is_none()) else {
+            return;
+        };
+        let step = lead.windows(at, windows, account);
+        if let Some(place) = self.conversations.lead().cloned() {
+            self.flush(&place);
+        }
+        if let Step::Stop(outcome) = step {
+            self.stop(at, &outcome);
+        }
+    }
+
+    /// Returns the time until which a call must wait, and reports the pause when it begins.
+    pub(super) fn pause(&mut self, at: Duration) -> Option<Duration> {
+        let lead = self.conversations.lead_mut().filter(|_| self.outcome.is_none())?;
+        let Pause { until, evidence } = lead.pause(at)?;
+        let thread = lead.name().map_or_else(|| "main".to_owned(), ToString::to_string);
+        if !self.pauses_until.is_some_and(|known| until.abs_diff(known) < SAME_PAUSE) {
+            self.pauses_until = Some(until);
+            let wait = until.saturating_sub(at);
+            let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+            self.notify(GuardEvent::Run {
+                run: self.key().id().to_owned(),
+                thread,
+                event: Box::new(Sealed::new(
+                    RunEvent::Paused { wait_ms, evidence },
+                    self.record.keys().clone(),
+                )),
+            });
+        }
+        Some(until)
+    }
+
     /// Keeps a call open whose response is to be asked for by its id. Returns `false` if there are too many.
     pub(super) fn hold(
         &mut self,
@@ -473,13 +523,8 @@ fn spec(settings: &Settings, of: &Identity, account: &Account, judged: Judged) -
         limits: judged.limits(&settings.limits),
         policy: settings.policy.as_ref().filter(|_| is_conversation).map(|make| make()),
         watches: if is_conversation { settings.watches.clone() } else { Vec::new() },
-        // The program has the conversation, and the journal its events.
-        guest: Some(GuestMode {
-            capped: settings.cap_output,
-            forgets: true,
-            forgets_input: true,
-            ..GuestMode::default()
-        }),
+        guest: Some(settings.mode()),
+        tools: Arc::clone(&settings.tools),
         reserve: true,
         shared_budget: account.budget.is_some(),
         // Guard adds nothing to the requests of a program, so that no message would reach the

@@ -109,7 +109,8 @@ impl RunHandle {
     pub fn close_if_idle(&self, after: Duration, detail: &str) -> bool {
         let now = self.0.now();
         let mut run = self.0.lock();
-        if run.calls.len() > 0 || now.saturating_sub(run.active_at()) < after {
+        let waits = run.calls.len() > 0 || run.held_back > 0;
+        if waits || now.saturating_sub(run.active_at()) < after {
             return false;
         }
         // Under the same lock, so that no call can begin in between.
@@ -125,7 +126,7 @@ impl RunHandle {
         let now = self.0.now();
         let mut run = self.0.lock();
         let last = run.conversations.deciding().and_then(Conversation::provisional);
-        if run.calls.len() > 0 || last.is_none() {
+        if run.calls.len() > 0 || run.held_back > 0 || last.is_none() {
             return false;
         }
         run.close(now, &ProgramEnd::new(true, detail));
@@ -205,6 +206,18 @@ impl RunHandle {
         }
     }
 
+    /// Waits for the end of a pause, or until the run ends or its limits change.
+    pub(super) async fn wait_for_pause(&self, until: Duration) {
+        let _held = HeldBack::new(&self.0);
+        let limits = self.limits();
+        let changed = self.until(|run| run.outcome().is_some() || run.limits() != limits);
+        // A time that the clock cannot express never comes.
+        match self.0.moment(until) {
+            Some(until) => drop(tokio::time::timeout_at(until, changed).await),
+            None => changed.await,
+        }
+    }
+
     /// Ends the run, because its program is gone. `ok` is `false` if the program reported a failure,
     /// described by `detail`. Returns the outcome that stands.
     pub fn close(&self, ok: bool, detail: &str) -> Arc<Outcome> {
@@ -231,6 +244,23 @@ impl RunHandle {
         let outcome = end(&mut self.0.lock(), at);
         self.0.changed();
         outcome
+    }
+}
+
+/// A request that waits for the end of a pause. Dropped with its connection, if the client does not wait.
+struct HeldBack(Arc<Shared>);
+
+impl HeldBack {
+    fn new(run: &Arc<Shared>) -> HeldBack {
+        run.lock().held_back += 1;
+        HeldBack(Arc::clone(run))
+    }
+}
+
+impl Drop for HeldBack {
+    fn drop(&mut self) {
+        let at = self.0.now();
+        self.0.lock().returns(at);
     }
 }
 

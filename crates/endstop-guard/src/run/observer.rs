@@ -3,14 +3,14 @@
 
 use super::calls::{CallFacts, OpenCall, Ticket, lock_call};
 use super::ending::message;
-use super::response::{broken, decoded, decoder_of};
+use super::response::{broken, decoded, decoder_of, headers_of};
 use super::shared::Shared;
 use crate::exchange::answer::{Ending, Stamp, Tail};
 use crate::proxy::{End, Flow, ReadOn, ResponseHead, ResponseObserver, Unreadable};
 use bytes::Bytes;
 use endstop_core::guest::Spending;
 use endstop_core::{ErrorClass, ModelError, TurnDelta};
-use endstop_wire::{Delta, Eof, StreamDecoder};
+use endstop_wire::{Delta, Eof, StreamDecoder, windows};
 use http::{HeaderName, HeaderValue};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -174,6 +174,10 @@ impl Reading {
 
 impl Reading {
     fn head(&mut self, head: &ResponseHead) {
+        let windows = windows::of(&headers_of(head));
+        if !windows.is_empty() {
+            self.shared.windows(windows);
+        }
         self.head = Some(Box::new(head.clone()));
         self.decoder = Some(Box::new(decoder_of(&self.facts, head)));
     }

@@ -4,7 +4,7 @@ use super::journal::JournalSettings;
 use super::meter::Meter;
 use crate::clients::AwsKeys;
 use endstop::budget::SharedBudget;
-use endstop_core::{Limits, Price, TerminationPolicy, Watch};
+use endstop_core::{GuestMode, Limits, Price, TerminationPolicy, ToolPolicy, Watch};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -79,6 +79,8 @@ pub struct Settings {
     pub limits: Limits,
     /// Creates the termination policy of each thread, if there is one.
     pub policy: Option<MakePolicy>,
+    /// The tools of the program that have a limit on their calls, which holds for each thread.
+    pub tools: Arc<Vec<ToolPolicy>>,
     /// The rules that watch each thread.
     pub watches: Vec<Watch>,
     /// The answer to calls after the end.
@@ -109,10 +111,23 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// The capabilities of guarded runs.
+    pub fn mode(&self) -> GuestMode {
+        // The program has the conversation, and the journal its events.
+        GuestMode {
+            capped: self.cap_output,
+            waits: true,
+            forgets: true,
+            forgets_input: true,
+            ..GuestMode::default()
+        }
+    }
+
     /// `true` if a limit counts calls or what they cost, for a run as a whole or for several runs together. A
     /// timeout counts neither.
     pub fn counts_calls(&self) -> bool {
-        self.limits.max_turns.is_some() || self.has_ceiling()
+        let Limits { max_turns, max_tool_calls, .. } = self.limits;
+        max_turns.is_some() || max_tool_calls.is_some() || self.has_ceiling()
     }
 
     /// `true` if a ceiling must never be exceeded, so that each call needs a bound.
@@ -152,6 +167,7 @@ impl Default for Settings {
         Settings {
             limits: Limits::none(),
             policy: None,
+            tools: Arc::default(),
             watches: Watch::defaults(),
             on_limit: OnLimit::default(),
             closing: None,

@@ -8,7 +8,7 @@ use super::response::as_answer;
 use super::settings::Settings;
 use crate::exchange::{RunKey, Threads};
 use endstop_core::guest::Spending;
-use endstop_core::{ModelTurn, SignalReason, Usage};
+use endstop_core::{ModelTurn, SignalReason, Usage, Window};
 use endstop_wire::WireFormat;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -105,6 +105,18 @@ impl Shared {
             self.clock.nearer.notify_one();
         }
         self.changed.notify_waiters();
+    }
+
+    /// Reports the use of a subscription's windows.
+    pub(super) fn windows(&self, windows: Vec<Window>) {
+        let at = self.now();
+        self.lock().windows(at, windows);
+        self.changed();
+    }
+
+    /// The moment of a time of the run; `None` if the clock cannot express it.
+    pub(super) fn moment(&self, at: Duration) -> Option<Instant> {
+        self.began.checked_add(at)
     }
 
     /// Reports the end of a call to the run, and its response to the table of conversations. A call that the

@@ -28,7 +28,7 @@ use crate::exchange::RunName;
 use crate::proxy::{Upstream, UpstreamMap};
 use crate::run::{OnLimit, OtherCalls, Settings};
 use endstop_core::limits::{parse_duration, unknown_key};
-use endstop_core::{GuestMode, Limits, NanoUsd, Registry, TerminationPolicy, Watch};
+use endstop_core::{Limits, NanoUsd, Registry, TerminationPolicy, Watch};
 use endstop_wire::WireFormat::{
     self, Anthropic, BedrockConverse, BedrockInvoke, CohereV1, CohereV2, Gemini, Ollama,
     OpenAiChat, OpenAiResponses,
@@ -343,7 +343,7 @@ fn limits(at: &Place, entry: &Entry) -> Result<Limits, String> {
         let at = at.of(entry);
         let set = limits.set(&entry.key, &entry.value.json());
         // Checked after each value, so that the error names the line.
-        set.and_then(|()| GuestMode::default().check(&limits))
+        set.and_then(|()| Settings::default().mode().check(&limits))
             .map_err(|error| at.wrong(&error.problem))?;
     }
     Ok(limits)

@@ -18,7 +18,8 @@ fn at(seconds: u64) -> Duration {
 
 fn start(limits: Limits) -> RunState {
     let spec = RunSpec { limits, ..RunSpec::new(vec![Message::user("Delete the logs.")]) };
-    RunState::new(spec, Pricing::new(Some(read_price(1.0, 1.0, None, None).unwrap()), None))
+    let price = read_price(1.0, 1.0, None, None).unwrap();
+    RunState::new(spec, Pricing::new(Some(price), None), None)
 }
 
 fn asks_for(id: &str, n: u64) -> Description {

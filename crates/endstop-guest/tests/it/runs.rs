@@ -15,6 +15,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const START: Duration = Duration::ZERO;
+/// The wall clock at the start of each run.
+const WALL_MS: u64 = 1_785_000_000_000;
 
 fn own() -> Handle {
     Handle::default()
@@ -22,7 +24,7 @@ fn own() -> Handle {
 
 fn run(limits: Limits, price: Option<Price>) -> RunState {
     let spec = RunSpec { limits, ..RunSpec::new(vec![Message::user("go")]) };
-    RunState::new(spec, Pricing::new(price, None))
+    RunState::new(spec, Pricing::new(price, None), Some(WALL_MS))
 }
 
 fn call(id: &str, arguments: &str) -> ToolCall {
@@ -43,6 +45,48 @@ fn invalid_call_is_held_back() {
         |calls: &[Arc<ToolCall>]| calls.iter().map(|call| call.id.clone()).collect::<Vec<_>>();
     assert_eq!((ids(&turn.calls), ids(&turn.held_back)), (vec!["a".into()], vec!["b".into()]));
     assert_eq!(turn.ending, None, "the model waits for its tools");
+}
+
+#[test]
+fn window_in_response_ends_all_conversations() {
+    let limits = Limits { max_window: "5h=80%".parse().ok(), ..Limits::default() };
+    let mut run = run(limits, None);
+    let mut found = describe(said("", "tool_calls", vec![call("a", "{}")]));
+    let headers = [
+        ("anthropic-ratelimit-unified-5h-status", "allowed_warning"),
+        ("anthropic-ratelimit-unified-5h-utilization", "0.81"),
+        ("anthropic-ratelimit-unified-5h-reset", "1785003600"),
+    ];
+    found.decoded.windows = endstop_wire::windows::of(&headers.into_iter().collect());
+    let at = Duration::from_secs(60);
+    let other = run.handle("other");
+    assert!(run.ask(at, &own(), Ask::default()));
+    assert!(run.ask(at, &other, Ask::default()));
+    assert_eq!(run.turn(at, &own(), found).calls.len(), 1);
+    // The call of the other agent is on its way, and its next one is refused.
+    run.turn(at, &other, describe(said("", "tool_calls", vec![call("b", "{}")])));
+    assert!(!run.ask(at, &other, Ask::default()));
+    let outcome = run.outcome().unwrap();
+    assert_eq!(outcome.termination, Termination::ErrorMaxWindow);
+    assert_eq!(outcome.retry_after, Some(Duration::from_secs(3540)));
+}
+
+#[test]
+fn call_too_many_of_a_response_runs_none() {
+    let limits = Limits { max_tool_calls: Some(3), ..Limits::default() };
+    let mut run = run(limits, None);
+    let two =
+        |one, other| describe(said("", "tool_calls", vec![call(one, "{}"), call(other, "{}")]));
+    assert_eq!(run.turn(START, &own(), two("a", "b")).calls.len(), 2);
+    for id in ["a", "b"] {
+        let reported = run.result(START, &own(), id, ToolReport::new(ToolStatus::Ok, id));
+        assert_eq!(reported, Reported::Taken);
+    }
+    let turn = run.turn(START, &own(), two("c", "d"));
+    assert_eq!((turn.calls.len(), turn.held_back.len()), (0, 2));
+    let outcome = run.outcome().unwrap();
+    assert_eq!(outcome.termination, Termination::ErrorMaxToolCalls);
+    assert_eq!(outcome.decided_by.evidence, "3 of 3 tool calls; `read` was not started");
 }
 
 #[test]
@@ -413,6 +457,7 @@ fn usage_that_is_not_reported_has_no_cost() {
     let mut run = RunState::new(
         RunSpec::new(vec![Message::user("go")]),
         Pricing::new(None, Some("openai/gpt-4o-mini")),
+        None,
     );
     assert!(run.ask(START, &own(), Ask::default()));
     let text = "word ".repeat(4_000);

@@ -37,9 +37,11 @@ class Limits(TypedDict, total=False):
     A time is text with a unit, such as "90s" or "15m", or a `timedelta`."""
 
     max_turns: Count
+    max_tool_calls: Count
     max_budget_usd: float | Literal["off"] | None
     max_tokens: Count
     max_tokens_counts: Literal["all", "uncached", "output"]
+    max_window: str | None
     timeout: Time
     timeout_ms: int | None
     max_consecutive_mistakes: Count

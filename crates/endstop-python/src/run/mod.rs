@@ -21,7 +21,7 @@ use endstop_core::guest::Spending;
 use endstop_core::{GuestMode, Message, NanoUsd, RunSpec};
 use endstop_guest::park::{CannotResume, Terms};
 use endstop_guest::pricing::Pricing;
-use endstop_guest::run_state::{Ask, Declared, Handle, InvalidDeclaration, RunState};
+use endstop_guest::run_state::{Ask, Declared, Handle, InvalidDeclaration, RunState, wall_ms};
 use endstop_wire::RequestFacts;
 use endstop_wire::redact::secrets_out;
 use input::{is_cancel, read_input};
@@ -117,7 +117,7 @@ impl Run {
             guest: Some(guest),
             ..RunSpec::new(messages)
         };
-        Run::around(py, RunState::new(spec, pricing), clock)
+        Run::around(py, RunState::new(spec, pricing, wall_ms()), clock)
     }
 
     /// Asks if a plain loop may call the model. False: the run has ended.

@@ -132,6 +132,8 @@ impl Ended {
             "timeout" => (How::Limit, "it timed out"),
             "cost_limit" => (How::Limit, "its cost limit was reached"),
             "token_limit" => (How::Limit, "its token limit was reached"),
+            "tool_call_limit" => (How::Limit, "its limit on tool calls was reached"),
+            "window_limit" => (How::Limit, "a window of its subscription was used up"),
             "context_overflow" => (How::Cut, "the context was full"),
             "output_length" => (How::Cut, "the answer was cut at its maximum length"),
             "provider_error" => (How::Failed, "the provider failed"),
@@ -281,6 +283,8 @@ fn termination(said: &Ending<'_>) -> Option<Termination> {
         "timeout" => Termination::ErrorTimeout,
         "cost_limit" => Termination::ErrorMaxBudgetUsd,
         "token_limit" => Termination::ErrorMaxTokens,
+        "tool_call_limit" => Termination::ErrorMaxToolCalls,
+        "window_limit" => Termination::ErrorMaxWindow,
         "context_overflow" => Termination::ErrorPromptTooLong,
         "output_length" => Termination::ErrorOutputTruncated,
         "provider_error" => {

@@ -7,7 +7,7 @@
 
 /// The endings that are counted by name: the vocabulary of recorded runs, a stop by a policy, and a
 /// missing ending. Any other name counts as `unknown`.
-const NAMES: [&str; 22] = [
+const NAMES: [&str; 24] = [
     "final",
     "agent_submit",
     "user_stop",
@@ -19,6 +19,8 @@ const NAMES: [&str; 22] = [
     "timeout",
     "cost_limit",
     "token_limit",
+    "tool_call_limit",
+    "window_limit",
     "context_overflow",
     "output_length",
     "provider_error",

@@ -278,7 +278,7 @@ impl<'a> Books<'a> {
             | CallEvent::Refusal(text)
             | CallEvent::ToolCallStarted { name: text, .. }
             | CallEvent::ToolArguments { json: text, .. } => text.chars().count() as u64,
-            CallEvent::Ended(_) | CallEvent::Failed(..) => 0,
+            CallEvent::Windows(_) | CallEvent::Ended(_) | CallEvent::Failed(..) => 0,
         };
     }
 

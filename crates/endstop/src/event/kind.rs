@@ -259,6 +259,13 @@ kinds! {
             /// The new values of the limits that differ.
             limits: LimitChanges,
         },
+        /// The run waits until a window of the subscription begins anew.
+        Paused = "paused" from Paused {
+            /// The wait in milliseconds.
+            wait_ms: u64,
+            /// Description of the window.
+            evidence: String,
+        },
         /// The process was suspended during a model call, whose timeouts do not include that time.
         Suspended = "suspended" from Suspended {
             /// The time in milliseconds.

@@ -32,7 +32,7 @@ use endstop_core::signal::{YesNo, default_detection};
 use endstop_core::{Attachment, Message, Part, Usage};
 pub use endstop_core::{
     Confidence, ErrorClass, ImageTokens, ModelError, ModelTurn, Price, SignalReason,
-    TerminationSignal, TurnDelta,
+    TerminationSignal, TurnDelta, Window,
 };
 pub use endstop_wire::endpoint::Secret;
 pub use endstop_wire::media::UnsupportedMedia;
@@ -74,6 +74,8 @@ pub enum CallEvent {
         /// Fragment of JSON text.
         json: String,
     },
+    /// The use of a subscription's windows, as the response reports it.
+    Windows(Vec<Window>),
     /// The response is complete.
     Ended(Box<Response>),
     /// The call failed. Includes the part of the response that had arrived.

@@ -138,6 +138,6 @@ async fn background_call_spends_none_of_the_ceiling() {
 #[test]
 fn unknown_background_tool_is_refused() {
     let error = agent([]).tool(Shell::default()).background("shel").build().unwrap_err();
-    assert!(matches!(error, BuildError::UnknownBackgroundTool { .. }));
+    assert!(matches!(error, BuildError::UnknownToolOf { setting: "background", .. }));
     assert!(error.to_string().contains("expected one of shell"), "{error}");
 }

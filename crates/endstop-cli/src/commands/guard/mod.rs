@@ -29,7 +29,7 @@ use crate::run_args::RetentionArgs;
 use crate::visible::shorten;
 use endstop::agent::GuestJournal;
 use endstop::core::limits::{TABLE, parse_duration};
-use endstop::core::{Decision, GuestMode, LimitValue, RuleHit, TerminationPolicy};
+use endstop::core::{Decision, LimitValue, RuleHit, TerminationPolicy, ToolPolicy};
 use endstop::journal::SqliteJournal;
 use endstop::{Limits, Outcome, Termination};
 use endstop_guard::clients::{DiskFiles, Request, Source, Warning, Wiring, goes_around, wire};
@@ -161,7 +161,7 @@ fn settings(args: &GuardArgs, configured: &Configured) -> Result<Settings> {
     let mut settings = Settings::default();
     for row in TABLE {
         if let Some(origin) = configured.origins.get(&format!("limits.{}", row.name)) {
-            if let Some(obstacle) = GuestMode::default().obstacle(&row) {
+            if let Some(obstacle) = settings.mode().obstacle(&row) {
                 match origin {
                     Origin::Flag(flag) => return Err(Failure::usage(format!("{flag} {obstacle}"))),
                     // The file may be that of `endstop run` as well.
@@ -192,6 +192,13 @@ fn settings(args: &GuardArgs, configured: &Configured) -> Result<Settings> {
     settings.on_limit = args.on_limit.parse::<OnLimit>().map_err(Failure::usage)?;
     settings.other = args.other.as_deref().map(str::parse).transpose().map_err(Failure::usage)?;
     settings.cap_output = args.cap_output;
+    let limited = configured.max_calls.iter();
+    let limited = limited.map(|(name, calls)| ToolPolicy {
+        name: name.clone(),
+        max_calls: Some(*calls),
+        ..ToolPolicy::default()
+    });
+    settings.tools = Arc::new(limited.collect());
     settings.price = configured.price;
     settings.aws = aws_keys();
     Ok(settings)
@@ -203,7 +210,7 @@ fn wants_calls(configured: &Configured, limits: &Limits) -> bool {
     TABLE.iter().any(|row| {
         let origin = configured.origins.get(&format!("limits.{}", row.name));
         let needs_call = match row.value(limits) {
-            LimitValue::Count(_) | LimitValue::Usd(_) => true,
+            LimitValue::Count(_) | LimitValue::Usd(_) | LimitValue::Windows(_) => true,
             LimitValue::Switch(_)
             | LimitValue::Tokens(_)
             | LimitValue::Time(_)

@@ -12,8 +12,9 @@ use crate::config::kind::{
     AnyTool, Kind, List, Members, One, Problem, Switch, Text, Tokens, as_json, json_value, one,
 };
 use crate::config::kinds::{
-    BuiltInTool, Calibration, Compaction, Fallback, Folder, Journal, NoStream, Policy, PriceText,
-    Project, Replayed, Schema, Verifier, Watches, not_shown, without_credential, without_secrets,
+    BuiltInTool, Calibration, Compaction, Fallback, Folder, Journal, MaxCalls, NoStream, Policy,
+    PriceText, Project, Replayed, Schema, Verifier, Watches, not_shown, without_credential,
+    without_secrets,
 };
 use crate::config::limits::LimitTable;
 use crate::config::notify::{NotifySettings, NotifyTable};
@@ -376,6 +377,15 @@ settings! {
         trust: Trust::Nothing, stored: Stored::IfSet(Consent::Never), show: as_json,
         apply: Apply::Agent(|agent, settings| {
             settings.background.iter().fold(agent, AgentBuilder::background)
+        }),
+    }
+    /// Maximum number of calls of a tool that run: TOOL=N. Another call ends the run. May be repeated.
+    max_calls: MaxCalls, {
+        key: Some("max_calls"), flag: Some(flag("max-calls", "TOOL=N", Heading::Tools)), commands: RUN | GUARD | AGENT,
+        trust: Trust::Judged(|own, _, value| Ok(tighten::loosens_calls(&own.max_calls, value))),
+        stored: Stored::IfSet(Consent::AsFile), show: as_json,
+        apply: Apply::Agent(|agent, settings| {
+            settings.max_calls.iter().fold(agent, |agent, (tool, calls)| agent.max_calls(tool, *calls))
         }),
     }
     /// An MCP server whose tools the model may use: NAME=COMMAND, for the shell, or NAME=https://… May be

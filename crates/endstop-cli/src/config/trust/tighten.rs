@@ -5,6 +5,7 @@ use endstop::compaction::CompactionConfig;
 use endstop::core::limits::TABLE;
 use endstop::{Limits, Watch, WatchMode};
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// Maximum number of rules that a file may add without consent, because each rule inspects every
 /// chunk of a response.
@@ -25,6 +26,12 @@ pub(crate) fn loosens_limits(own: &Limits, limit: &str, value: &Value) -> Result
     let mut theirs = own.clone();
     theirs.set(limit, value).map_err(|error| error.to_string())?;
     Ok(!looser(own, &theirs).is_empty())
+}
+
+/// `true` if a file permits more calls of a tool than the user does.
+pub(crate) fn loosens_calls(own: &BTreeMap<String, u32>, value: &Value) -> bool {
+    let looser = |own: u32, theirs: &Value| theirs.as_u64().is_none_or(|calls| calls > own.into());
+    own.iter().any(|(tool, calls)| value.get(tool).is_some_and(|theirs| looser(*calls, theirs)))
 }
 
 /// Merges the compaction settings of a file over the known ones: a table changes only the keys that

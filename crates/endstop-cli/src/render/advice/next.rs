@@ -84,6 +84,10 @@ impl Facts<'_> {
                 "run again; if it fails again, fix the code that \"decided\" names, or report it"
                     .to_owned()
             }
+            (Termination::ErrorMaxWindow, ..) if retry_after.is_some() => {
+                let wait = seconds(retry_after.unwrap_or_default());
+                format!("run again in {wait}, let it wait with --wait-for-window, or raise --max-window")
+            }
             (Termination::ErrorDuringExecution, ..) if retry_after.is_some() => {
                 let wait = seconds(retry_after.unwrap_or_default());
                 format!("wait {wait} as the provider asks, and run again")

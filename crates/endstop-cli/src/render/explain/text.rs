@@ -227,6 +227,10 @@ fn event_text(timeline: &Timeline, event: &Value) -> Option<String> {
             let (because, removed) = (because.unwrap_or_default(), removed.unwrap_or_default());
             format!("→ continues with {name}{because}{removed}")
         }
+        "paused" => {
+            let wait = format::ms(event["wait_ms"].as_f64().unwrap_or(0.0));
+            format!("  pauses for {wait}: {}", text(&event["evidence"]))
+        }
         "suspended" => {
             let time = format::ms(event["duration_ms"].as_f64().unwrap_or(0.0));
             format!("  the process was suspended for {time}")

@@ -12,7 +12,8 @@
 use crate::error_class::{ErrorClass, ModelError};
 use crate::history::says_something;
 use crate::kernel::ceilings::booking::book_failure;
-use crate::kernel::ceilings::precheck::check_budgets;
+use crate::kernel::ceilings::pause::pause;
+use crate::kernel::ceilings::precheck::{check_budgets, check_window};
 use crate::kernel::ceilings::prompt::PromptSize;
 use crate::kernel::context::RunContext;
 use crate::kernel::effect::{Effect, RunEvent};
@@ -132,6 +133,26 @@ pub(crate) fn attempt_failed_by(
     if std::mem::take(&mut context.attempts.call_again) {
         emit_failed(error, Some(Duration::ZERO), context, effects);
         return Continue(Next::Retry { wait: Duration::ZERO });
+    }
+    // The provider refuses everything until the window begins anew.
+    if error.class == ErrorClass::RateLimit && context.may(Capability::Loop) {
+        let pause = pause(context, context.now);
+        // Once for each turn, because a server may report any reset.
+        let pause = pause.filter(|_| !context.attempts.paused_this_turn);
+        if let Some(pause) = pause {
+            context.attempts.paused_this_turn = true;
+            if let Break(ending) = check_budgets(context) {
+                emit_failed(error, None, context, effects);
+                return Break(ending);
+            }
+            let wait = pause.until.saturating_sub(context.now);
+            emit_failed(error, Some(wait), context, effects);
+            return Continue(Next::Call);
+        }
+        if let Break(ending) = check_window(context) {
+            emit_failed(error, None, context, effects);
+            return Break(ending.diagnostic(error.to_string()));
+        }
     }
     // A model that reasons without an end usually does so again, so one retry is all it gets. It is
     // the same retry that a turn without visible output gets.

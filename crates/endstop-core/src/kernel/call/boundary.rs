@@ -11,11 +11,12 @@
 //! The rest of the limits (`tell_remaining`) is a new message at the end of the conversation, so that the prompts before it stay as they
 //! were, and a provider's cache of them stays valid.
 
+use crate::kernel::ceilings::pause::{begin_pause, pause};
 use crate::kernel::ceilings::precheck::check_limits;
 use crate::kernel::context::RunContext;
 use crate::kernel::effect::{ConsultPoint, Effect, InjectionReason, RunEvent};
 use crate::kernel::outcome::ending::{Ending, Flow};
-use crate::kernel::phase::{Next, Point};
+use crate::kernel::phase::{Before, Next, Point};
 use crate::kernel::records::{Attempts, Jitter};
 use crate::kernel::setup::guest_mode::Capability;
 use crate::kernel::setup::limit_changes::LimitChanges;
@@ -40,6 +41,7 @@ pub(crate) fn start(
     context.ledger.price = price;
     context.guest.price = price.filter(|_| !context.may(Capability::Loop)).map(Box::new);
     context.state.started_wall_ms = wall_ms;
+    context.windows.set_clock(context.now, wall_ms);
     context.judge.begin_run()?;
     if context.settings.hooks.prompt {
         return Continue(Next::Consult { point: Point::Prompt, ask: ConsultPoint::Prompt });
@@ -53,6 +55,9 @@ pub(crate) fn start_turn(context: &mut RunContext, effects: &mut Vec<Effect>) ->
     context.attempts = Attempts::default();
     context.compactions.forced_this_turn = false;
     begin_turn(context)?;
+    if let Some(pause) = pause(context, context.now) {
+        return Continue(Next::Wait(begin_pause(pause, Before::Turn, context, effects)));
+    }
     if let Some(text) = remaining(context) {
         context.inject_message(InjectionReason::Remaining, text, effects);
     }
@@ -71,7 +76,9 @@ pub(crate) fn begin_turn(context: &mut RunContext) -> Flow {
     if context.said.partial().is_empty() {
         context.judge.context.metrics.clear();
     }
-    check_limits(context)
+    check_limits(context)?;
+    context.counts.over_calls = None;
+    Continue(())
 }
 
 /// `true` if the conversation must be shortened before the next call.

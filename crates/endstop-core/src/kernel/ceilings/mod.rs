@@ -4,6 +4,9 @@
 pub(super) mod booking;
 pub(super) mod ledger;
 pub(super) mod meter;
+pub(super) mod pause;
 pub(super) mod precheck;
 pub(super) mod prompt;
 pub(super) mod quote;
+pub(super) mod tool_calls;
+pub(super) mod windows;

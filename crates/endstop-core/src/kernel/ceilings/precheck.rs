@@ -5,6 +5,8 @@
 //! always ends for the same reason. Terminate, cancel and halt are not in the table, because they are
 //! decided as soon as their event arrives.
 
+use super::pause::{pause, window_left, window_used};
+use super::tool_calls::exhausted;
 use crate::kernel::context::RunContext;
 use crate::kernel::outcome::ending::{Ending, Flow};
 use crate::limits::{Limit, LimitValue};
@@ -34,7 +36,7 @@ enum Used {
 
 /// The limits checked before each turn, in this order; then come compaction and the `pre_iteration`
 /// hook.
-pub const PRE_TURN: [PreTurnCheck; 6] = [
+pub const PRE_TURN: [PreTurnCheck; 8] = [
     PreTurnCheck {
         limit: Limit::MaxTurns,
         termination: Termination::ErrorMaxTurns,
@@ -51,8 +53,15 @@ pub const PRE_TURN: [PreTurnCheck; 6] = [
             "turns in a row whose every tool call failed",
         ),
     },
+    PreTurnCheck {
+        limit: Limit::MaxToolCalls,
+        termination: Termination::ErrorMaxToolCalls,
+        // Met by a call that was not started, because as many calls as allowed may be followed by an answer.
+        used: Used::Amount(|context| f64::from(context.counts.started), tool_calls_used),
+    },
     BUDGET_USD,
     BUDGET_TOKENS,
+    WINDOW,
     TIME,
     PreTurnCheck {
         limit: Limit::MaxUnproductiveTurns,
@@ -71,6 +80,19 @@ const BUDGET_TOKENS: PreTurnCheck = PreTurnCheck {
     limit: Limit::MaxTokens,
     termination: Termination::ErrorMaxTokens,
     used: Used::Amount(|context| context.ledger.committed_tokens() as f64, tokens_used),
+};
+
+const WINDOW: PreTurnCheck = PreTurnCheck {
+    limit: Limit::MaxWindow,
+    termination: Termination::ErrorMaxWindow,
+    used: Used::Amount(
+        |context| {
+            let shares = context.settings.limits.max_window;
+            let nearest = shares.and_then(|shares| context.windows.nearest(&shares, context.now));
+            nearest.map(|(used, _)| used).unwrap_or_default()
+        },
+        window_used,
+    ),
 };
 
 const TIME: PreTurnCheck = PreTurnCheck {
@@ -108,6 +130,9 @@ impl PreTurnCheck {
             LimitValue::Count(max) => Some(max as f64),
             LimitValue::Usd(max) => Some(max),
             LimitValue::Time(max) => Some(max.as_secs_f64()),
+            LimitValue::Windows(shares) => {
+                context.windows.nearest(&shares, context.now).map(|(_, share)| share)
+            }
             LimitValue::Off | LimitValue::Switch(_) | LimitValue::Tokens(_) => None,
         };
         let value = match self.used {
@@ -136,7 +161,14 @@ impl PreTurnCheck {
     /// Ends the run if the limit is reached.
     fn check(&self, context: &RunContext) -> Flow {
         let Some(evidence) = self.met(context) else { return Continue(()) };
-        Break(Ending::at_limit(self.limit, self.termination, evidence))
+        let mut ending = Ending::at_limit(self.limit, self.termination, evidence);
+        if self.limit == Limit::MaxWindow {
+            if pause(context, context.now).is_some() {
+                return Continue(());
+            }
+            ending.retry_after = window_left(context);
+        }
+        Break(ending)
     }
 }
 
@@ -155,6 +187,12 @@ fn unproductive(context: &RunContext) -> Option<String> {
             "{similar} turns in a row that are like an earlier one but for numbers, times, order or a word: {count} of {max} unproductive turns"
         ),
     })
+}
+
+/// Describes the calls, if one was not started because its limit was reached.
+fn tool_calls_used(context: &RunContext) -> Option<String> {
+    let over = context.counts.over_calls.as_deref()?;
+    exhausted(over, context)
 }
 
 /// Describes the money spent, if the cost ceiling is reached. That includes the possible cost of
@@ -208,6 +246,11 @@ pub(crate) fn check_limits(context: &RunContext) -> Flow {
 /// Checks the run's deadline again before the verifier starts.
 pub(crate) fn check_deadline(context: &RunContext) -> Flow {
     TIME.check(context)
+}
+
+/// Ends the run if a window of the subscription is used up and the run does not wait for it.
+pub(crate) fn check_window(context: &RunContext) -> Flow {
+    WINDOW.check(context)
 }
 
 /// Checks the budgets again before a retry, because the failed attempt may have spent the rest.

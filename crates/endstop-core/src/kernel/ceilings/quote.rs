@@ -268,6 +268,7 @@ const REQUEST: u64 = 512;
 pub(crate) fn hand_over_request(termination: Termination) -> String {
     let limit = match termination {
         Termination::ErrorMaxTurns => "number of turns",
+        Termination::ErrorMaxToolCalls => "number of tool calls",
         Termination::ErrorMaxBudgetUsd => "cost",
         Termination::ErrorMaxTokens => "number of tokens",
         _ => "time",

@@ -35,6 +35,9 @@ pub struct GuestMode {
     /// `true` if the guest lowers the output cap of a call as requested, so that ceilings are
     /// strict. If off, a call is metered while it streams, and aborted at the ceiling.
     pub capped: bool,
+    /// `true` if the guest holds a call back until [`Guest::pause`](crate::guest::Guest::pause) returns none.
+    #[serde(skip_serializing_if = "is_false")]
+    pub waits: bool,
     /// `true` if the guest keeps the conversation itself, or needs none: the run, and so its outcome,
     /// has the messages of the last turn only. A long run then takes little memory.
     #[serde(skip_serializing_if = "is_false")]
@@ -59,6 +62,8 @@ pub(crate) enum Capability {
     Clocks,
     /// Lower the output cap of a call.
     Cap,
+    /// Hold a call back.
+    Wait,
     /// Have the run store the messages of earlier turns.
     EarlierTurns,
     /// Have the run store the messages that are sent to the model.
@@ -74,6 +79,7 @@ impl GuestMode {
             Capability::Retry => self.retry,
             Capability::Clocks => self.clocks,
             Capability::Cap => self.capped,
+            Capability::Wait => self.waits,
             Capability::EarlierTurns => !self.forgets,
             Capability::Input => !self.forgets_input,
         }
@@ -122,6 +128,9 @@ impl GuestMode {
             }
             InGuest::Timing if !self.clocks => Some(
                 "has no effect, because the program measures its calls itself; `timeout` limits the whole run",
+            ),
+            InGuest::Waiting if !self.waits => Some(
+                "has no effect, because the program's calls cannot be held back; without it the run ends",
             ),
             InGuest::Never => Some(
                 "has no effect, because the program has its own loop; only an `Agent` of Endstop applies it",

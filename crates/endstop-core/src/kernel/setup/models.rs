@@ -154,6 +154,9 @@ pub struct Spending {
     /// Number of model calls, for the outcome.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub calls: u32,
+    /// Number of tool calls that count towards `max_tool_calls`.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub tool_calls: u32,
 }
 
 impl Spending {
@@ -176,6 +179,7 @@ impl Spending {
         self.cost_unknown |= more.cost_unknown;
         self.turns = self.turns.saturating_add(more.turns);
         self.calls = self.calls.saturating_add(more.calls);
+        self.tool_calls = self.tool_calls.saturating_add(more.tool_calls);
         self.unreported = Some(total);
     }
 
@@ -193,6 +197,7 @@ impl Spending {
             unreported: Some(unreported),
             turns: self.turns.saturating_sub(before.turns),
             calls: self.calls.saturating_sub(before.calls),
+            tool_calls: self.tool_calls.saturating_sub(before.tool_calls),
         }
     }
 
@@ -200,6 +205,7 @@ impl Spending {
     pub fn is_nothing(&self) -> bool {
         self.turns == 0
             && self.calls == 0
+            && self.tool_calls == 0
             && self.cost == NanoUsd::ZERO
             && !self.cost_unknown
             && self.unreported() == Unreported::NOTHING

@@ -75,6 +75,9 @@ pub struct ToolPolicy {
     /// Name of the argument with which the model may request a time limit, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_argument: Option<String>,
+    /// Maximum number of calls of the tool that run; the next one ends the run as `error_max_tool_calls`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_calls: Option<u32>,
     /// The permission of the tool.
     pub permission: Permission,
     /// `true` if calls run in the background: each is answered with a handle at once, and its result

@@ -12,6 +12,7 @@ use super::abort;
 use crate::error_class::ModelError;
 use crate::kernel::ceilings::booking::{book_failure, book_response};
 use crate::kernel::ceilings::ledger::{Granted, Quote};
+use crate::kernel::ceilings::pause::window_used;
 use crate::kernel::ceilings::quote::{ask_hand_over, hand_over_request, usual_output};
 use crate::kernel::context::RunContext;
 use crate::kernel::effect::{ConsultPoint, Effect, EffectId, InjectionReason, RunEvent};
@@ -63,12 +64,13 @@ fn waiting(ending: Box<Ending>, stage: Stage) -> Phase {
     Phase::WrappingUp(Box::new(WrapUp { ending, stage }))
 }
 
-/// `true` if a hand-over can help after this ending: a ceiling on turns, cost, tokens or time that the
+/// `true` if a hand-over can help after this ending: a ceiling on turns, calls, cost, tokens or time that the
 /// run reached itself.
 fn is_due(ending: &Ending, phase: &Phase, context: &RunContext) -> bool {
     let ceiling = matches!(
         ending.termination,
         Termination::ErrorMaxTurns
+            | Termination::ErrorMaxToolCalls
             | Termination::ErrorMaxBudgetUsd
             | Termination::ErrorMaxTokens
             | Termination::ErrorTimeout
@@ -84,6 +86,7 @@ fn is_due(ending: &Ending, phase: &Phase, context: &RunContext) -> bool {
         && ceiling
         && own
         && !faulted
+        && window_used(context).is_none()
         && in_time
         && context.counts.model_calls > 0
         && !matches!(phase, Phase::WrappingUp(_))

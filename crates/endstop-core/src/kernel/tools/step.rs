@@ -8,6 +8,7 @@ use super::finish::judge_finish;
 use super::open_calls::{CallState, GIVE_UP, OpenCalls, Progress, Running};
 use super::results::{emit_ended, record_results};
 use crate::kernel::answer::success::end_or_succeed;
+use crate::kernel::ceilings::tool_calls::{Starting, count, exhausted};
 use crate::kernel::context::RunContext;
 use crate::kernel::effect::{ConsultPoint, Effect, EffectId, InjectionReason, RunEvent, ToolStart};
 use crate::kernel::event::ToolReport;
@@ -17,8 +18,10 @@ use crate::kernel::outcome::ending::{Ending, Flow, excerpt};
 use crate::kernel::phase::{Next, Phase};
 use crate::kernel::setup::guest_mode::Capability;
 use crate::kernel::setup::spec::{Permission, RunSpec, ToolPolicy};
+use crate::limits::Limit;
 use crate::message::{ToolCall, ToolResult, ToolStatus};
 use crate::streaming::StreamingState;
+use crate::termination::Termination;
 use serde_json::{Map, Value};
 use std::ops::ControlFlow::Continue;
 use std::sync::Arc;
@@ -33,6 +36,10 @@ pub(crate) fn advance(
     let mut starts = Vec::new();
     let mut at = open.next;
     if !context.may(Capability::Loop) {
+        // The client runs all calls of its turn or none, so that the run ends before them.
+        if let Some(ending) = too_many(&open, context) {
+            return Continue(Next::Stop { ending, calls: open });
+        }
         at = start_all(&mut open, &mut starts, context, effects);
     }
     while at < open.calls.len() {
@@ -90,10 +97,14 @@ fn advance_call(
     context: &mut RunContext,
     effects: &mut Vec<Effect>,
 ) -> Progress {
-    let name = &open.calls[at].call.name;
+    let name = &Arc::clone(&open.calls[at].call).name;
     let parallel_safe = tool(name, &context.settings).is_some_and(|tool| tool.parallel_safe);
     if !parallel_safe && !open.calls[at].is_settled() && open.is_overtaking(at) {
         return Progress::Held;
+    }
+    if matches!(open.calls[at].state, CallState::Ready(_)) && over_limit(open, at, context) {
+        emit_ended(open, at, Duration::ZERO, effects);
+        return Progress::Past;
     }
     match &open.calls[at].state {
         CallState::Waiting => {
@@ -124,7 +135,11 @@ fn advance_call(
                 if !open.running.iter().all(|running| running.parallel_safe) {
                     return Progress::Held;
                 }
-                starts.extend(background::start(open, at, &policy, context, effects));
+                let started = background::start(open, at, &policy, context, effects);
+                if let Some(started) = &started {
+                    count(&started.call.name, context);
+                }
+                starts.extend(started);
                 return Progress::Past;
             }
             let limits = &context.settings.limits;
@@ -145,6 +160,32 @@ fn advance_call(
     }
 }
 
+/// Answers a call without running it if a limit on calls is reached. The run then ends before its next turn.
+fn over_limit(open: &mut OpenCalls, at: usize, context: &mut RunContext) -> bool {
+    let call = &open.calls[at].call;
+    if is_finish(&call.name, &context.settings) {
+        return false;
+    }
+    let Some(evidence) = exhausted(&call.name, context) else { return false };
+    let answer = format!("not run: {evidence}");
+    let name = call.name.clone();
+    context.counts.over_calls.get_or_insert(name);
+    open.finished(at, ToolStatus::Skipped, answer, false);
+    true
+}
+
+/// Returns the ending of a guest's turn that has a call too many.
+fn too_many(open: &OpenCalls, context: &RunContext) -> Option<Box<Ending>> {
+    let waiting = open.calls[open.next..].iter();
+    let waiting = waiting.filter(|one| matches!(one.state, CallState::Waiting));
+    let mut starting = Starting::default();
+    let names = waiting.map(|one| one.call.name.as_str());
+    let evidence = names
+        .filter(|name| !is_finish(name, &context.settings))
+        .find_map(|name| starting.add(name, context).err())?;
+    Some(Ending::at_limit(Limit::MaxToolCalls, Termination::ErrorMaxToolCalls, evidence))
+}
+
 /// Starts a call that may start.
 fn start(
     open: &mut OpenCalls,
@@ -157,6 +198,7 @@ fn start(
     let state = std::mem::replace(&mut open.calls[at].state, CallState::Running);
     let arguments = if let CallState::Ready(map) = state { map } else { Map::new() };
     let call = Arc::clone(&open.calls[at].call);
+    count(&call.name, context);
     let limits = &context.settings.limits;
     let limit = match tool(&call.name, &context.settings) {
         Some(tool) => tool.time_limit(&arguments, limits),
@@ -218,7 +260,7 @@ pub(crate) fn refusal(call: &ToolCall, context: &RunContext) -> Option<(ToolStat
 
 /// Decides about a new call: refuse it, ask, or let it start.
 fn admit(open: &mut OpenCalls, at: usize, context: &mut RunContext, effects: &mut Vec<Effect>) {
-    let call = &open.calls[at].call;
+    let call = &Arc::clone(&open.calls[at].call);
     let arguments = call.parsed_arguments();
     if let Some((status, problem)) = refusal(call, context) {
         open.finished(at, status, problem, false);
@@ -233,6 +275,10 @@ fn admit(open: &mut OpenCalls, at: usize, context: &mut RunContext, effects: &mu
             return;
         }
     };
+    // Again before the start, because other calls may start meanwhile.
+    if over_limit(open, at, context) {
+        return;
+    }
     if context.settings.hooks.pre_tool {
         let point = ConsultPoint::PreTool { call: ToolCall::clone(call) };
         let id = context.effect_id();
@@ -406,6 +452,8 @@ fn answered_calls<'a>(open: &'a OpenCalls, settings: &RunSpec) -> (Answered<'a>,
             calls.push((&*open.call, result));
             // A guest's call without a result is unknown, and so may have had another result.
             let unknown = !settings.may(Capability::Loop) && result.status == ToolStatus::Aborted;
+            // A call that was not started says nothing about progress.
+            let unknown = unknown || result.status == ToolStatus::Skipped;
             if *ran < WAITING && !unknown && !polls(&open.call.name) {
                 counted.push((&*open.call, result));
             }

@@ -79,9 +79,10 @@ impl World<'_> {
             "calling" => run.state().streaming == StreamingState::Streaming,
             "wrapping_up" => (run.state().streaming == StreamingState::Streaming) == (calls == 1),
             "tools" | "stopping" => run.state().streaming == StreamingState::ToolExecution,
-            "new" | "backoff" | "consulting_prompt" => {
-                run.state().streaming == StreamingState::Idle
+            "backoff" => {
+                matches!(run.state().streaming, StreamingState::Idle | StreamingState::Resuming)
             }
+            "new" | "consulting_prompt" => run.state().streaming == StreamingState::Idle,
             _ => matches!(run.state().streaming, StreamingState::Idle | StreamingState::Resuming),
         };
         if !streams {

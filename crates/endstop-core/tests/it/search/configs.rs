@@ -111,6 +111,8 @@ pub(super) enum Steer {
     Say,
     /// Sets a limit, by name, to a value in JSON.
     Limit(&'static str, &'static str),
+    /// The provider reports that this share of a window is used, which resets in so many seconds.
+    Window(f64, u64),
 }
 
 const DONE: Reply = says("done", SignalReason::NaturalCompletion);
@@ -169,6 +171,8 @@ pub fn configs() -> Vec<Config> {
         deadline(),
         suspended(),
         steered(),
+        windows(),
+        tool_calls(),
         hooks(),
         changes(),
         budget(),
@@ -340,6 +344,63 @@ fn steered() -> Config {
             Steer::Limit("max_turns", "5"),
             Steer::Limit("timeout", "\"50ms\""),
         ],
+        ..plain()
+    }
+}
+
+/// A subscription whose window closes, and a run that waits for it.
+fn windows() -> Config {
+    Config {
+        name: "windows",
+        deeper: 1,
+        spec: || RunSpec {
+            limits: Limits {
+                max_window: "5h=80%".parse().ok(),
+                wait_for_window: true,
+                wrap_up: true,
+                timeout: Some(Duration::from_millis(2_500)),
+                ..limits()
+            },
+            tools: vec![tool("read", Permission::Allow)].into(),
+            ..spec()
+        },
+        replies: vec![DONE, READ],
+        failures: vec![Failure { retry_after_ms: Some(120_000), ..fails(ErrorClass::RateLimit) }],
+        pieces: vec![],
+        reports: vec![OK],
+        // The process may die in a pause.
+        parks: true,
+        steers: vec![
+            Steer::Window(0.8, 2),
+            Steer::Window(0.1, 1),
+            Steer::Window(1.0, 3),
+            Steer::Limit("wait_for_window", "false"),
+            Steer::Limit("max_window", "\"off\""),
+        ],
+        ..plain()
+    }
+}
+
+/// Limits on the tool calls of the run, and on those of one tool.
+fn tool_calls() -> Config {
+    Config {
+        name: "tool calls",
+        deeper: 2,
+        spec: || RunSpec {
+            limits: Limits { max_tool_calls: Some(3), ..limits() },
+            tools: vec![
+                ToolPolicy { max_calls: Some(2), ..tool("read", Permission::Allow) },
+                ToolPolicy { background: true, ..tool("write", Permission::Allow) },
+            ]
+            .into(),
+            finish_tool: true,
+            ..spec()
+        },
+        replies: vec![DONE, READS, MIXED, FINISH],
+        failures: vec![fails(ErrorClass::ServerError)],
+        pieces: vec![],
+        reports: vec![OK],
+        steers: vec![Steer::Limit("max_tool_calls", "5"), Steer::Limit("max_tool_calls", "1")],
         ..plain()
     }
 }

@@ -30,6 +30,7 @@ impl Before {
         };
         let ceilings = [
             Termination::ErrorMaxTurns,
+            Termination::ErrorMaxToolCalls,
             Termination::ErrorMaxBudgetUsd,
             Termination::ErrorMaxTokens,
             Termination::ErrorTimeout,
@@ -141,6 +142,8 @@ impl Before {
                     | EventKind::Compacted { .. }
                     | EventKind::Start { .. }
                     | EventKind::Resumed(_)
+                    | EventKind::LimitsChanged { .. }
+                    | EventKind::Windows { .. }
                     | EventKind::Tick
             );
         let shared = outcome.decided_by.decision == Decision::SharedBudget;
@@ -181,6 +184,8 @@ impl Before {
             Termination::ErrorMaxBudgetUsd => {
                 boundary && (limits.max_budget_usd.is_some() || shared)
             }
+            Termination::ErrorMaxToolCalls => boundary,
+            Termination::ErrorMaxWindow => boundary && limits.max_window.is_some(),
             Termination::ErrorMaxTokens => boundary && (limits.max_tokens.is_some() || shared),
             Termination::ErrorConsecutiveMistakes => boundary,
             Termination::ErrorNoProgress => boundary || layer == "policy",

@@ -13,8 +13,8 @@ use super::possible::Before;
 use super::watch::Seen;
 use crate::fallback_laws::ModelLaw;
 use crate::laws::{
-    CompactionLaw, check_compaction, check_history, only_stops, quotes_exactly, shortened,
-    working_time,
+    CompactionLaw, StartedLaw, WindowLaw, check_compaction, check_history, only_stops,
+    quotes_exactly, shortened, working_time,
 };
 use endstop_core::guest::Spending;
 use endstop_core::*;
@@ -27,6 +27,9 @@ const MOST_PIECES: u8 = 2;
 
 /// The time for which the process is suspended: longer than most timeouts of a call.
 const SUSPENSION: Duration = Duration::from_millis(100);
+
+/// The wall clock at the start of each run.
+const WALL_MS: u64 = 1_764_000_000_000;
 
 /// Maximum number of uses of each way to steer.
 const MOST_STEERS: u8 = 1;
@@ -137,6 +140,9 @@ pub(super) struct World<'a> {
     /// Number of times that each way to steer was used.
     steered: Vec<u8>,
     compactions: CompactionLaw,
+    windows: WindowLaw,
+    started_calls: StartedLaw,
+    tools: Arc<Vec<ToolPolicy>>,
     pub(super) models: ModelLaw,
     effects: Vec<Effect>,
 }
@@ -164,6 +170,7 @@ impl fmt::Debug for World<'_> {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         write!(f, "{run:?}{seen:?}{now:?}{wake:?}{open:?}{closed:?}{held:?}{tool_budget:?}")?;
         let steered = &self.steered;
+        write!(f, "{:?}{:?}", self.windows, self.started_calls)?;
         write!(f, "{stopping:?}{cancelled}{calls} {spent}{parked:?}{started:?}{resumed}{steered:?}")
     }
 }
@@ -186,6 +193,9 @@ impl<'a> World<'a> {
             now: Duration::ZERO,
             wake: None,
             compactions: CompactionLaw::default(),
+            windows: WindowLaw::new(WALL_MS, &[]),
+            started_calls: StartedLaw::default(),
+            tools: Arc::clone(&tools),
             open: Vec::new(),
             closed: Vec::new(),
             held: Vec::new(),
@@ -320,7 +330,9 @@ impl<'a> World<'a> {
                 self.now = self.now.max(self.wake.unwrap_or_default() + more);
                 return Ok(None);
             }
-            Action::Start => EventKind::Start { seed: 7, price: self.config.price, wall_ms: None },
+            Action::Start => {
+                EventKind::Start { seed: 7, price: self.config.price, wall_ms: Some(WALL_MS) }
+            }
             Action::Cancel => EventKind::Cancel,
             Action::Terminate => EventKind::Terminate,
             Action::Fault => scripted_fault(),
@@ -386,6 +398,8 @@ impl<'a> World<'a> {
             }
         }
         self.compactions.heard(&effects);
+        self.started_calls.heard(&self.limits, &self.tools, &before.event, &effects)?;
+        self.windows.heard(&self.limits, &before.event, &effects, self.now)?;
         let wraps_up = matches!(&step, Step::Continue(run) if run.phase() == RunPhase::WrappingUp);
         if check && (self.cancelled || self.stopping.is_some() && !wraps_up) {
             only_stops(&effects)?;
@@ -419,6 +433,11 @@ impl<'a> World<'a> {
     fn steer(&mut self, way: Steer) -> EventKind {
         match way {
             Steer::Say => EventKind::Said { text: "look at b".to_owned() },
+            Steer::Window(used, seconds) => {
+                let resets_at = (WALL_MS + self.now.as_millis() as u64) / 1000 + seconds;
+                let window = Window::new("plan", 300, used, Some(resets_at));
+                EventKind::Windows { windows: window.into_iter().collect() }
+            }
             Steer::Limit(name, value) => {
                 let value = serde_json::from_str(value).unwrap_or_default();
                 let limits = LimitChanges::new().set(name, value).unwrap_or_default();

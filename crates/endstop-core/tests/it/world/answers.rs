@@ -1,7 +1,7 @@
 //! Random answers of a world: models, tools, hooks, people and budgets, and events that answer nothing.
 
 use super::setup::Setup;
-use super::{Waiting, World};
+use super::{WALL_MS, Waiting, World};
 use crate::changes::SECRET;
 use crate::laws::shortened;
 use endstop_core::*;
@@ -21,7 +21,8 @@ impl World {
             let at = self.rng.below(self.old.len() as u64) as usize;
             self.old[at].id()
         };
-        match self.rng.below(14) {
+        match self.rng.below(16) {
+            14 | 15 => self.windows(),
             13 => self.parks(id),
             0 => EventKind::Start { seed: 1, price: None, wall_ms: None },
             1 => EventKind::Delta { call: id, delta: TurnDelta::Text("late [submit]".to_owned()) },
@@ -60,6 +61,22 @@ impl World {
                 EventKind::Observe { variables: Map::new(), metrics }
             }
         }
+    }
+
+    /// Returns a report of windows, some of which cannot be right.
+    pub(super) fn windows(&mut self) -> EventKind {
+        let now = (WALL_MS + self.now.as_millis() as u64) / 1000;
+        let windows = (0..1 + self.rng.below(2)).filter_map(|_| {
+            let minutes = [300, 10_080, 5][self.rng.below(3) as usize];
+            let resets_at = match self.rng.below(8) {
+                0 => None,
+                1 => Some(self.rng.below(u64::MAX)),
+                2 => Some(now.saturating_sub(self.rng.below(600))),
+                _ => Some(now + 1 + self.rng.below(4)),
+            };
+            Window::new("plan", minutes, self.rng.below(1200) as f64 / 1000.0, resets_at)
+        });
+        EventKind::Windows { windows: windows.collect() }
     }
 
     /// Returns the park of a question, or a decision about it.

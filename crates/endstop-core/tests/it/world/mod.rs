@@ -19,8 +19,9 @@ pub use setup::{Rng, Setup, spec};
 use crate::changes::{ChangeLaw, only_reviewed};
 use crate::fallback_laws::ModelLaw;
 use crate::laws::{
-    CompactionLaw, SAID, check_branch, check_ceilings, check_compaction, check_declared,
-    check_hand_over, check_outcome, check_spent, check_verified, only_stops, quotes_exactly,
+    CompactionLaw, SAID, StartedLaw, WindowLaw, check_branch, check_ceilings, check_compaction,
+    check_declared, check_hand_over, check_outcome, check_spent, check_verified, only_stops,
+    quotes_exactly,
 };
 use endstop_core::replay::{self, Resumed};
 use endstop_core::*;
@@ -66,7 +67,7 @@ fn scripted_fault() -> EventKind {
     EventKind::Fault { name: "script".to_owned(), message: "scripted fault".to_owned() }
 }
 
-pub const KINDS: [&str; 20] = [
+pub const KINDS: [&str; 21] = [
     "start",
     "delta",
     "turn_ended",
@@ -83,6 +84,7 @@ pub const KINDS: [&str; 20] = [
     "said",
     "limits_changed",
     "suspended",
+    "windows",
     "tick",
     "cancel",
     "terminate",
@@ -107,6 +109,9 @@ pub const PHASES: [&str; 16] = [
     "wrapping_up",
 ];
 
+/// The wall clock at the start of each run.
+const WALL_MS: u64 = 1_764_000_000_000;
+
 struct World {
     rng: Rng,
     waiting: Vec<Waiting>,
@@ -126,6 +131,8 @@ struct World {
     compactions: CompactionLaw,
     changes: ChangeLaw,
     models: ModelLaw,
+    windows: WindowLaw,
+    started: StartedLaw,
 }
 
 /// Plays one run; `Err` names the violated law.
@@ -183,6 +190,8 @@ fn play_from(
         compactions: CompactionLaw::default(),
         changes: ChangeLaw::of(|| self::spec(&mut Rng(seed)).0, &events),
         models: ModelLaw::of(&run),
+        windows: WindowLaw::new(WALL_MS, &events),
+        started: StartedLaw::new(&events),
     };
     let mut pairs = Vec::new();
     let mut effects = Vec::new();
@@ -235,7 +244,7 @@ fn play_from(
             }
         } else {
             started = true;
-            EventKind::Start { seed, price: setup.price, wall_ms: None }
+            EventKind::Start { seed, price: setup.price, wall_ms: Some(WALL_MS) }
         };
         if world.idle > 3 {
             return Err(format!(
@@ -269,6 +278,8 @@ fn play_from(
         }
         world.compactions.heard(&effects);
         world.changes.heard(&effects)?;
+        world.started.heard(&setup.limits, &setup.tools, &kind, &effects)?;
+        world.windows.heard(&setup.limits, &kind, &effects, world.now)?;
         if world.stopped {
             only_stops(&effects)?;
         }

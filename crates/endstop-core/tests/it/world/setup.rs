@@ -98,6 +98,7 @@ impl TerminationPolicy for Marks {
 pub struct Setup {
     pub price: Option<Price>,
     pub limits: Limits,
+    pub tools: Arc<Vec<ToolPolicy>>,
     pub shared: bool,
     pub window: u64,
     pub hooks: Hooks,
@@ -160,6 +161,9 @@ pub fn spec(rng: &mut Rng) -> (RunSpec, Setup) {
         retry_for: default.retry_for,
         verify_rounds: None,
         verify_timeout: None,
+        max_tool_calls: None,
+        max_window: None,
+        wait_for_window: false,
         wrap_up: false,
         tell_remaining: false,
     };
@@ -193,6 +197,7 @@ pub fn spec(rng: &mut Rng) -> (RunSpec, Setup) {
             runs_code: name == "code",
             repeatable: name == "read",
             exempt_from_no_progress: name == "wait",
+            max_calls: None,
             timeout: None,
             timeout_argument: None,
             permission: permission(rng),
@@ -263,11 +268,24 @@ pub fn spec(rng: &mut Rng) -> (RunSpec, Setup) {
             tool.background = rng.chance(50);
         }
     }
+    if rng.chance(25) {
+        limits.max_tool_calls = Some(rng.below(8) as u32);
+        let write = Arc::make_mut(&mut spec.tools).iter_mut().find(|tool| tool.name == "write");
+        if let Some(write) = write.filter(|_| rng.chance(50)) {
+            write.max_calls = Some(rng.below(3) as u32);
+        }
+    }
+    if rng.chance(25) {
+        limits.max_window = "5h=80%,7d=90%".parse().ok();
+        limits.wait_for_window = rng.chance(50);
+    }
+    spec.limits = limits.clone();
     let RunSpec { hooks, verifier, output_schema, .. } = spec;
     let falls_back = !spec.fallbacks.is_empty();
     let branched_from = spec.branched_from.as_deref().cloned();
     let setup = Setup {
         price,
+        tools: Arc::clone(&spec.tools),
         limits,
         shared,
         window,

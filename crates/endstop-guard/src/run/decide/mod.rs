@@ -50,6 +50,8 @@ enum Decided {
     Now(Decision),
     /// The usage of another call of this run is about to arrive.
     WaitFor(RunHandle),
+    /// The run waits for a window of its subscription until this time.
+    Pause(RunHandle, Duration),
 }
 
 /// The body of a model call, as the client sent it and after decompression.
@@ -60,7 +62,7 @@ struct Body<'a> {
 }
 
 /// Decides about a request. If the usage of another call of its run is about to arrive, it is waited for,
-/// because what that call cost decides about this one.
+/// because what that call cost decides about this one. So is the reset of a window of the subscription.
 pub(crate) async fn decide_about(
     gate: &Gate,
     head: &RequestHead,
@@ -71,15 +73,23 @@ pub(crate) async fn decide_about(
         Ok(line) => line,
         Err(error) => return gate.refuse(head, &error.to_string()),
     };
-    let run = match decide_now(gate, head, line, body, false) {
-        Decided::Now(decision) => return decision,
-        Decided::WaitFor(run) => run,
-    };
-    let settled = run.until(|run| !run.0.lock().calls.awaits_usage());
-    let _ = tokio::time::timeout(USAGE_WAIT, settled).await;
-    match decide_now(gate, head, line, body, true) {
-        Decided::Now(decision) => decision,
-        Decided::WaitFor(_) => gate.refuse(head, "the call was not decided"),
+    let mut has_waited = false;
+    loop {
+        match decide_now(gate, head, line, body, has_waited) {
+            Decided::Now(decision) => return decision,
+            Decided::WaitFor(_) if has_waited => {
+                return gate.refuse(head, "the call was not decided");
+            }
+            Decided::WaitFor(run) => {
+                let settled = run.until(|run| !run.0.lock().calls.awaits_usage());
+                let _ = tokio::time::timeout(USAGE_WAIT, settled).await;
+                has_waited = true;
+            }
+            Decided::Pause(run, until) => {
+                run.wait_for_pause(until).await;
+                has_waited = false;
+            }
+        }
     }
 }
 
@@ -140,6 +150,10 @@ fn model_call(
             return Decided::Now(gate.pass(head, (line, format), body.decoded, &reason));
         }
     };
+    // Before the call is placed, because the request is decided again after the wait.
+    if let Some((run, until)) = pause_of(gate, &facts, line, &request) {
+        return Decided::Pause(run, until);
+    }
     // Before the call is placed, because the ids in responses place later requests.
     if let Some(run) = end_complete_calls(gate, &facts, line, &request, has_waited)
         && !has_waited
@@ -292,6 +306,20 @@ fn end_complete_calls(
     }
     let awaits = run.0.lock().calls.awaits_usage();
     awaits.then_some(run)
+}
+
+/// Returns the run of a call that must wait for a window of its subscription, and the end of the pause.
+fn pause_of(
+    gate: &Gate,
+    facts: &ClientFacts,
+    line: &Line,
+    request: &Request<'_>,
+) -> Option<(RunHandle, Duration)> {
+    let key = lock(&gate.threads).likely_run(facts, line, request)?;
+    let run = gate.started_run(&key)?;
+    let at = run.0.now();
+    let until = run.0.lock().pause(at)?;
+    Some((run, until))
 }
 
 /// Forwards an admitted call, with a lower output cap if that was decided.

@@ -10,3 +10,4 @@ mod rules;
 mod signed;
 mod streams;
 pub(crate) mod support;
+mod windows;

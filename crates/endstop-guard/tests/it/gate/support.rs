@@ -142,6 +142,8 @@ pub(crate) struct Bill {
 pub(crate) struct Bills {
     pub(crate) runs: Mutex<HashMap<String, Bill>>,
     pub(crate) bodies: Mutex<Vec<String>>,
+    /// Headers of each response, each with its end of line.
+    pub(crate) headers: Mutex<String>,
 }
 
 impl Bills {
@@ -263,11 +265,14 @@ async fn serve(
     });
     let chunks = response(&path, &parsed, (input, output, visible), number, manner);
     let streamed = chunks.len() > 1;
+    let more = bills.headers.lock().expect("a lock").clone();
     let mut whole = true;
     if manner == Manner::Silent {
         whole = false;
     } else if streamed {
-        let start = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
+        let start = format!(
+            "HTTP/1.1 200 OK\r\n{more}Content-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+        );
         whole &= conn.stream.write_all(start.as_bytes()).await.is_ok();
         let last = match manner {
             Manner::Cut | Manner::Stall => chunks.len() / 2,
@@ -289,7 +294,7 @@ async fn serve(
     } else {
         let body = &chunks[0];
         let head = format!(
-            "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            "HTTP/1.1 200 OK\r\n{more}Content-Type: application/json\r\nContent-Length: {}\r\n\r\n",
             body.len()
         );
         let cut = matches!(manner, Manner::Cut | Manner::Stall);

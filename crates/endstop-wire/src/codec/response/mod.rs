@@ -15,7 +15,7 @@ pub use tail::{Ending, Tail};
 pub use write::{Closing, NO_USAGE, Response};
 
 use crate::catalog::prices::ModelInfo;
-use endstop_core::{ModelError, ModelTurn, TerminationSignal};
+use endstop_core::{ModelError, ModelTurn, TerminationSignal, Window};
 use serde::{Deserialize, Serialize};
 
 /// Facts about the request that decoding needs.
@@ -102,6 +102,8 @@ pub struct Decoded {
     pub value_missing: bool,
     /// The provider's own statement about retrying, if it sent one.
     pub should_retry: Option<bool>,
+    /// The use of a subscription's windows, if the response reports it.
+    pub windows: Vec<Window>,
 }
 
 impl Decoded {

@@ -11,6 +11,7 @@ use crate::json::{self, Count};
 use crate::redact::excerpt;
 use crate::signal::finish::{Finish, error_class_of, finish_of};
 use crate::signal::precedence::{TurnFacts, signal};
+use crate::windows;
 use endstop_core::{
     Billing, Confidence, ErrorClass, ModelError, ModelTurn, NanoUsd, Part, SignalReason,
     TerminationSignal, Usage, is_blank,
@@ -301,7 +302,17 @@ pub(super) fn conclude(turn: Box<dyn Accumulate>, ended: Ended<'_>) -> Decoded {
             && !said.parts.iter().any(|part| matches!(part, Part::ToolCall(_))),
         ..ModelTurn::new(said.parts, signal.clone())
     });
-    Decoded { turn, error, signal, service_tier, streamed, complete, value_missing, should_retry }
+    Decoded {
+        turn,
+        error,
+        signal,
+        service_tier,
+        streamed,
+        complete,
+        value_missing,
+        should_retry,
+        windows: windows::of(headers),
+    }
 }
 
 /// `true` if the response has content that was generated and can be seen.

@@ -380,6 +380,7 @@ impl Driver {
                 reporter.report_arguments(queue, index, json);
                 delta
             }
+            Some(CallEvent::Windows(windows)) => return EventKind::Windows { windows },
             Some(CallEvent::Ended(response)) => {
                 self.hang_up();
                 return self.model.ended(&self.shared.config, &mut self.trace, call, *response);

@@ -34,9 +34,11 @@ pub enum BuildError {
         /// The names of the tools.
         tools: Vec<String>,
     },
-    /// The agent has no tool with the name of a tool that is to run in the background.
-    #[error("unknown tool `{tool}` for the background: expected one of {}", tools.join(", "))]
-    UnknownBackgroundTool {
+    /// The agent has no tool with a name that a setting has.
+    #[error("unknown tool `{tool}` in `{setting}`: expected one of {}", tools.join(", "))]
+    UnknownToolOf {
+        /// The setting: `background` or `max_calls`.
+        setting: &'static str,
         /// The name.
         tool: String,
         /// The names of the tools.

@@ -18,6 +18,7 @@ use endstop_core::{
     Watch,
 };
 use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -29,6 +30,8 @@ pub struct AgentBuilder {
     permissions: Permissions,
     /// Names of tools whose calls run in the background.
     background: Vec<String>,
+    /// The most calls of tools, by their names.
+    max_calls: BTreeMap<String, u32>,
     schema: Option<Value>,
     /// `None` enables the `finish` tool if the agent has other tools.
     finish_tool: Option<bool>,
@@ -81,6 +84,7 @@ impl AgentBuilder {
             tools: Vec::new(),
             permissions: Permissions::default(),
             background: Vec::new(),
+            max_calls: BTreeMap::new(),
             schema: None,
             finish_tool: None,
         }
@@ -161,6 +165,13 @@ impl AgentBuilder {
     /// [`Tool::background`](crate::tool::Tool::background).
     pub fn background(mut self, tool: impl Into<String>) -> Self {
         self.background.push(tool.into());
+        self
+    }
+
+    /// Limits the calls of the tool with this name that run (default: no limit). Another call is not started, and the run
+    /// ends as `error_max_tool_calls`.
+    pub fn max_calls(mut self, tool: impl Into<String>, calls: u32) -> Self {
+        self.max_calls.insert(tool.into(), calls);
         self
     }
 
@@ -424,9 +435,11 @@ impl AgentBuilder {
             let tools = names.iter().map(|&name| name.to_owned()).collect();
             return Err(BuildError::UnknownTool { pattern: pattern.to_owned(), tools });
         }
-        if let Some(unknown) = self.background.iter().find(|name| !names.contains(&name.as_str())) {
+        let background = self.background.iter().map(|name| ("background", name));
+        let mut named = background.chain(self.max_calls.keys().map(|name| ("max_calls", name)));
+        if let Some((setting, tool)) = named.find(|(_, name)| !names.contains(&name.as_str())) {
             let tools = names.iter().map(|&name| name.to_owned()).collect();
-            return Err(BuildError::UnknownBackgroundTool { tool: unknown.clone(), tools });
+            return Err(BuildError::UnknownToolOf { setting, tool: tool.clone(), tools });
         }
         let tool_specs = config
             .tools
@@ -439,6 +452,7 @@ impl AgentBuilder {
                 exempt_from_no_progress: tool.exempt_from_no_progress(),
                 timeout: tool.timeout(),
                 timeout_argument: tool.timeout_argument().map(str::to_owned),
+                max_calls: self.max_calls.get(tool.name()).copied(),
                 permission: self.permissions.of_tool(&**tool),
                 background: tool.background()
                     || self.background.iter().any(|name| name == tool.name()),

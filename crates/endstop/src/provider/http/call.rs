@@ -14,7 +14,7 @@ use super::prepared::Prepared;
 use bytes::Bytes;
 use endstop_core::{ErrorClass, ModelError, ModelTurn, Part, SignalReason, TerminationSignal};
 use endstop_wire::dialect::Dialect;
-use endstop_wire::{Eof, RequestFacts, StreamDecoder};
+use endstop_wire::{Eof, RequestFacts, StreamDecoder, windows};
 use futures_core::Stream;
 use http::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use std::collections::VecDeque;
@@ -276,6 +276,10 @@ impl Stream for HttpCall {
                     Ok(head) => {
                         if let Some(tap) = &mut this.tap {
                             tap.head(head.status, &head.headers);
+                        }
+                        let windows = windows::of(&head.headers);
+                        if !windows.is_empty() {
+                            this.ready.push_back(CallEvent::Windows(windows));
                         }
                         let decoder = StreamDecoder::new(
                             this.prepared.dialect,

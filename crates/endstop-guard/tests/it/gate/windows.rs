@@ -1,0 +1,179 @@
+//! The windows of a subscription in the headers of responses, and limits on tool calls.
+//!
+//! The headers are built from what the clients of the vendors read (see `endstop_wire::windows`); they are not recorded.
+
+use super::agents::{Speaks, Talk, call};
+use super::support::{Bills, Guard, Manner, billing};
+use crate::proxy::support::run;
+use endstop_core::{Limits, RunEvent, Termination, ToolPolicy};
+use endstop_guard::run::{GuardEvent, Settings};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+async fn guard(settings: Settings) -> (Guard, Arc<Bills>) {
+    let bills = Arc::new(Bills::default());
+    let (upstream, stop) = billing(Arc::clone(&bills), Arc::new(|_| Manner::Tool)).await;
+    // The upstream serves until the runtime of the test ends.
+    std::mem::forget(stop);
+    (Guard::start(settings, upstream).await, bills)
+}
+
+fn limited(windows: &str, waits: bool) -> Settings {
+    let max_window = Some(windows.parse().expect("windows"));
+    let limits = Limits { max_window, wait_for_window: waits, ..Limits::none() };
+    Settings { limits, ..Settings::default() }
+}
+
+/// Lets the upstream report the use of a Claude plan's window of five hours from now on.
+fn claude(bills: &Bills, used: f64, resets_in: u64) {
+    let at = now() + resets_in;
+    let five = "anthropic-ratelimit-unified-5h";
+    *bills.headers.lock().expect("a lock") = format!(
+        "{five}-status: allowed_warning\r\n{five}-utilization: {used}\r\n{five}-reset: {at}\r\n"
+    );
+}
+
+/// The same of a ChatGPT plan.
+fn codex(bills: &Bills, percent: f64, resets_in: u64) {
+    let at = now() + resets_in;
+    let first = "x-codex-primary";
+    *bills.headers.lock().expect("a lock") = format!(
+        "{first}-used-percent: {percent}\r\n{first}-window-minutes: 300\r\n{first}-reset-at: {at}\r\n"
+    );
+}
+
+#[expect(clippy::disallowed_methods, reason = "a reset is a wall-clock time")]
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs()
+}
+
+/// Makes a turn, and returns the body of the response.
+async fn turn(guard: &Guard, talk: &mut Talk) -> String {
+    let (status, body) = call(guard.address, &talk.request()).await;
+    assert_eq!(status, 200);
+    let body = body.expect("a body");
+    talk.answered(&body);
+    body
+}
+
+#[test]
+fn used_window_ends_the_run_for_all_conversations() {
+    type Report = fn(&Bills, f64, u64);
+    let plans: [(Report, f64, f64, &str); 2] =
+        [(claude, 0.5, 0.83, "anthropic"), (codex, 50.0, 83.0, "codex")];
+    for (report, low, high, of) in plans {
+        run(async move {
+            let (guard, bills) = guard(limited("5h=80%", false)).await;
+            report(&bills, low, 3600);
+            let mut talk = Talk::new("a", "t", Speaks::Anthropic);
+            let mut other = Talk::new("a", "other", Speaks::Anthropic);
+            turn(&guard, &mut talk).await;
+            turn(&guard, &mut other).await;
+            report(&bills, high, 3600);
+            turn(&guard, &mut other).await;
+            // The report came with a response of the other conversation.
+            let (_, body) = call(guard.address, &talk.request()).await;
+            let reason = format!("83% of the 5h window of {of} used, of 80%; it resets in ");
+            assert!(body.as_deref().expect("a body").contains(&reason), "{body:?}");
+            assert_eq!(bills.of("a").calls, 3);
+            let outcome = guard.run("a").expect("a run").outcome().expect("an end");
+            assert_eq!(outcome.termination, Termination::ErrorMaxWindow);
+            let wait = outcome.retry_after.expect("the reset").as_secs();
+            assert!((3590..=3600).contains(&wait), "{wait}");
+        });
+    }
+}
+
+#[test]
+fn waiting_run_holds_calls_until_the_reset() {
+    run(async {
+        let (guard, bills) = guard(limited("5h=80%,7d=90%", true)).await;
+        claude(&bills, 0.95, 3);
+        let mut talk = Talk::new("a", "t", Speaks::Anthropic);
+        let began = Instant::now();
+        turn(&guard, &mut talk).await;
+        claude(&bills, 0.01, 18_000);
+        // A client that does not wait leaves no call, and does not end the pause.
+        let request = talk.request();
+        let held = call(guard.address, &request);
+        let short = tokio::time::timeout(Duration::from_millis(300), held);
+        assert!(short.await.is_err(), "held back");
+        assert_eq!(bills.of("a").calls, 1);
+        turn(&guard, &mut talk).await;
+        // The reset is a whole second, so that the first may be short.
+        assert!(began.elapsed() >= Duration::from_secs(2), "{:?}", began.elapsed());
+        assert_eq!(bills.of("a").calls, 2);
+        let run = guard.run("a").expect("a run");
+        assert!(run.outcome().is_none());
+        let events = guard.events.lock().expect("a lock");
+        let pauses = events.iter().filter(|event| match event {
+            GuardEvent::Run { event, .. } => {
+                matches!(event.unredacted(), RunEvent::Paused { evidence, .. } if evidence.contains("95%"))
+            }
+            _ => false,
+        });
+        assert_eq!(pauses.count(), 1);
+    });
+}
+
+#[test]
+fn lower_timeout_ends_a_pause() {
+    run(async {
+        let (guard, bills) = guard(limited("5h=80%", true)).await;
+        claude(&bills, 0.95, 3600);
+        let mut talk = Talk::new("a", "t", Speaks::Anthropic);
+        turn(&guard, &mut talk).await;
+        let request = talk.request();
+        let waiting = tokio::time::timeout(Duration::from_secs(20), call(guard.address, &request));
+        let lowered = async {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            let run = guard.run("a").expect("a run");
+            let limits = Limits { timeout: Some(Duration::from_secs(60)), ..run.limits() };
+            assert!(run.set_limits(limits));
+        };
+        let (answer, ()) = tokio::join!(waiting, lowered);
+        let (_, body) = answer.expect("the pause ends");
+        assert!(body.expect("a body").contains("95% of the 5h window"));
+        assert_eq!(bills.of("a").calls, 1);
+    });
+}
+
+#[test]
+fn tool_calls_count_over_conversations() {
+    run(async {
+        let limits = Limits { max_tool_calls: Some(3), ..Limits::none() };
+        let (guard, bills) = guard(Settings { limits, ..Settings::default() }).await;
+        let mut talk = Talk::new("a", "t", Speaks::Chat);
+        let mut other = Talk::new("a", "other", Speaks::Chat);
+        turn(&guard, &mut talk).await;
+        turn(&guard, &mut other).await;
+        turn(&guard, &mut talk).await;
+        // Its response has the fourth call: the run ends there, and says so at the next request.
+        turn(&guard, &mut other).await;
+        let (_, body) = call(guard.address, &other.request()).await;
+        assert!(body.expect("a body").contains("3 of 3 tool calls; `bash` was not started"));
+        assert_eq!(bills.of("a").calls, 4);
+        let outcome = guard.run("a").expect("a run").outcome().expect("an end");
+        assert_eq!(outcome.termination, Termination::ErrorMaxToolCalls);
+    });
+}
+
+#[test]
+fn tool_of_a_program_has_its_own_limit() {
+    run(async {
+        let tool = |name: &str, calls| ToolPolicy {
+            name: name.to_owned(),
+            max_calls: Some(calls),
+            ..ToolPolicy::default()
+        };
+        let tools = Arc::new(vec![tool("bash", 2), tool("edit", 0)]);
+        let (guard, bills) = guard(Settings { tools, ..Settings::default() }).await;
+        let mut talk = Talk::new("a", "t", Speaks::Responses);
+        for _ in 0..3 {
+            turn(&guard, &mut talk).await;
+        }
+        let (_, body) = call(guard.address, &talk.request()).await;
+        assert!(body.expect("a body").contains("2 of 2 calls of `bash`"));
+        assert_eq!(bills.of("a").calls, 3);
+    });
+}
