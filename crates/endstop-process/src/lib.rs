@@ -51,5 +51,5 @@ pub use command::stop::StopTokens;
 pub use command::{CommandLine, pipe, talk};
 pub use ended::Orphans;
 pub use hidden::hide_from_other_processes;
-pub use tree::descendants::command_lines;
+pub use tree::descendants::{carriers, command_lines};
 pub use tree::survivor::Survivor;

@@ -7,6 +7,7 @@
 //! }
 //! ```
 
+use super::survivor::Survivor;
 use std::ffi::OsString;
 
 /// Returns the command lines of the descendants of this process that are alive, each with its program first, and cut
@@ -38,6 +39,27 @@ fn words(pid: i32) -> Option<Vec<OsString>> {
     (!line.is_empty()).then(|| {
         line.split(|byte| *byte == 0).map(|word| OsString::from_vec(word.to_vec())).collect()
     })
+}
+
+/// Returns the live processes whose environment has this variable with this value, for example those of a program that
+/// was started with it, wherever they descend from. Linux only: on other systems there is none, and `None` says so.
+///
+/// ```
+/// assert!(endstop_process::carriers("NO_SUCH_MARK", "4711").is_none_or(|found| found.is_empty()));
+/// ```
+pub fn carriers(name: &str, value: &str) -> Option<Vec<Survivor>> {
+    #[cfg(target_os = "linux")]
+    return Some(
+        super::orphans::carriers_of(format!("{name}={value}").as_bytes())
+            .iter()
+            .map(|process| Survivor::of(process.pid.as_raw_nonzero().get().unsigned_abs()))
+            .collect(),
+    );
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = (name, value);
+        None
+    }
 }
 
 #[cfg(test)]

@@ -68,13 +68,18 @@ impl Mark {
     /// Returns the processes that carry the mark.
     pub(crate) fn carriers(&self) -> Vec<Process> {
         let entry = [self.variable.as_bytes(), b"=", self.text.as_bytes()].concat();
-        // The environment is read again after `on_delta`, because the id may have passed to another
-        // process in between.
-        processes::numbers()
-            .filter_map(|pid| carries(pid, &entry).then(|| processes::look(pid))?)
-            .filter(|seen| !seen.ended && carries(seen.pid, &entry))
-            .collect()
+        carriers_of(&entry)
     }
+}
+
+/// Returns the processes whose environment has this entry: `NAME=VALUE`.
+pub(crate) fn carriers_of(entry: &[u8]) -> Vec<Process> {
+    // The environment is read again after `look`, because the id may have passed to another
+    // process in between.
+    processes::numbers()
+        .filter_map(|pid| carries(pid, entry).then(|| processes::look(pid))?)
+        .filter(|seen| !seen.ended && carries(seen.pid, entry))
+        .collect()
 }
 
 fn carries(pid: Pid, entry: &[u8]) -> bool {
