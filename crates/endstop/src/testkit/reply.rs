@@ -13,6 +13,8 @@ use std::time::Duration;
 pub(crate) enum Send {
     Bytes(Vec<u8>),
     Wait(Duration),
+    /// Sends these bytes again and again, with this pause after each time, until the client disconnects.
+    Repeat(Vec<u8>, Duration),
     /// Sends nothing more and leaves the connection open.
     Stall,
     /// Resets the connection.
@@ -88,7 +90,8 @@ impl Reply {
         Reply::new(200, "application/json", body.to_string())
     }
 
-    fn pieces(kind: &str, pieces: impl IntoIterator<Item = Vec<u8>>, pace: Duration) -> Reply {
+    /// Creates a reply with status 200 whose body has these chunks, with a pause of `pace` after each.
+    pub fn pieces(kind: &str, pieces: impl IntoIterator<Item = Vec<u8>>, pace: Duration) -> Reply {
         let mut reply = Reply::new(200, kind, Vec::new());
         reply.body.clear();
         for piece in pieces {
@@ -114,6 +117,28 @@ impl Reply {
         if !delay.is_zero() {
             self.body.insert(0, Send::Wait(delay));
         }
+        self
+    }
+
+    /// Adds a pause to the end of the body.
+    #[must_use]
+    pub fn and_wait(mut self, wait: Duration) -> Reply {
+        self.body.push(Send::Wait(wait));
+        self
+    }
+
+    /// Adds a chunk to the end of the body.
+    #[must_use]
+    pub fn and_bytes(mut self, bytes: impl Into<Vec<u8>>) -> Reply {
+        self.body.push(Send::Bytes(bytes.into()));
+        self
+    }
+
+    /// Ends the body with a chunk that is sent again and again, with this pause after each time: pings, or reasoning
+    /// without end.
+    #[must_use]
+    pub fn and_for_ever(mut self, chunk: impl Into<Vec<u8>>, between: Duration) -> Reply {
+        self.body.push(Send::Repeat(chunk.into(), between));
         self
     }
 

@@ -175,6 +175,10 @@ async fn serve(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
     let mut buffer = Vec::new();
     while let Some(request) = read_request(&mut stream, &mut buffer, shared).await? {
         let reply = (shared.respond)(&request);
+        let closes = request
+            .headers
+            .get("connection")
+            .is_some_and(|value| value.eq_ignore_ascii_case("close"));
         shared.requests.lock().unwrap_or_else(PoisonError::into_inner).push(request);
         let (mut reading, mut writing) = stream.split();
         // Reading while sending detects a disconnect at once, even during a pause.
@@ -183,8 +187,8 @@ async fn serve(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
             () = end_of(&mut reading, &mut buffer) => Err(io::ErrorKind::ConnectionReset.into()),
         };
         match sent {
-            Ok(After::Reuse) => {}
-            Ok(After::Close) => break,
+            Ok(After::Reuse) if !closes => {}
+            Ok(After::Reuse | After::Close) => break,
             Ok(After::Reset) => {
                 // With a linger time of zero, dropping the socket sends RST instead of FIN.
                 stream.set_zero_linger()?;
@@ -279,13 +283,11 @@ async fn send(writing: &mut WriteHalf<'_>, reply: Reply) -> io::Result<After> {
         match step {
             // In chunked encoding an empty chunk would end the body.
             Send::Bytes(bytes) if bytes.is_empty() => {}
-            Send::Bytes(bytes) if reply.claimed.is_some() => writing.write_all(&bytes).await?,
-            Send::Bytes(bytes) => {
-                let mut chunk = format!("{:x}\r\n", bytes.len()).into_bytes();
-                chunk.extend_from_slice(&bytes);
-                chunk.extend_from_slice(b"\r\n");
-                writing.write_all(&chunk).await?;
-            }
+            Send::Bytes(bytes) => write_chunk(writing, &bytes, reply.claimed).await?,
+            Send::Repeat(bytes, between) => loop {
+                write_chunk(writing, &bytes, reply.claimed).await?;
+                tokio::time::sleep(between).await;
+            },
             Send::Wait(wait) => tokio::time::sleep(wait).await,
             Send::Stall => std::future::pending().await,
             Send::Reset => {
@@ -303,4 +305,19 @@ async fn send(writing: &mut WriteHalf<'_>, reply: Reply) -> io::Result<After> {
     }
     writing.write_all(b"0\r\n\r\n").await?;
     Ok(After::Reuse)
+}
+
+/// Sends a part of a body: framed, unless the head claims a length.
+async fn write_chunk(
+    writing: &mut WriteHalf<'_>,
+    bytes: &[u8],
+    claimed: Option<u64>,
+) -> io::Result<()> {
+    if claimed.is_some() {
+        return writing.write_all(bytes).await;
+    }
+    let mut chunk = format!("{:x}\r\n", bytes.len()).into_bytes();
+    chunk.extend_from_slice(bytes);
+    chunk.extend_from_slice(b"\r\n");
+    writing.write_all(&chunk).await
 }
