@@ -5,6 +5,7 @@ use crate::compare_args::CompareCommand;
 use crate::config::flag::{GUARD, Heading, SERVE};
 use crate::config::limits::LimitArgs;
 use crate::config::settings::OfCommand;
+use crate::conform_args::ConformArgs;
 use crate::input::is_short_help;
 use crate::park_args::{AnswerArgs, PendingArgs};
 use crate::recorded_args::{AuditArgs, BacktestArgs};
@@ -87,6 +88,8 @@ pub(crate) enum Command {
     Explain(ExplainArgs),
     /// Check a recorded run in CI: exit status 1 and what differs if an expectation does not hold.
     Assert(Box<AssertArgs>),
+    /// Judge how the runs of any agent program end, against a scripted provider.
+    Conform(Box<ConformArgs>),
     /// Scan sessions that coding agents left on disk: how each ended and what its loops cost.
     Audit(AuditArgs),
     /// Replay recorded runs under other limits and compare the results.

@@ -15,7 +15,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ("Look", &["runs", "explain", "spend", "audit", "compare"]),
     ("Intervene", &["cancel", "limits", "pending", "answer", "branch"]),
     ("Choose", &["backtest", "policies"]),
-    ("Check", &["assert"]),
+    ("Check", &["assert", "conform"]),
     ("Set up", &["config", "trust", "providers", "completions", "man"]),
     ("By hand", &["detect", "decide", "simulate"]),
 ];

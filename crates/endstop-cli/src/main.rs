@@ -6,6 +6,7 @@ mod assert_args;
 mod commands;
 mod compare_args;
 mod config;
+mod conform_args;
 mod control;
 mod doorway;
 mod failure;
@@ -110,6 +111,7 @@ fn main() -> ExitCode {
         Command::Limits(limits) => commands::runs::live::limits(&limits, json),
         Command::Explain(explain) => commands::explain::run(&explain, json),
         Command::Assert(assert) => commands::assert::run(&assert, json),
+        Command::Conform(conform) => commands::conform::run(&conform, json),
         Command::Audit(audit) => commands::audit::run(&audit, json),
         Command::Backtest(backtest) => commands::backtest::run(&backtest, json),
         Command::Compare(compare) => commands::compare::run(&compare, json),

@@ -47,6 +47,12 @@ pub(crate) fn age(text: &str) -> Result<Duration, String> {
     age.ok_or_else(|| "expected an age of up to 365 days, for example 12h or 30d".to_owned())
 }
 
+/// Parses the time after which a wait is given up: 30s, 10m.
+pub(crate) fn patience(text: &str) -> Result<Duration, String> {
+    let time = parse_duration(text).filter(|time| !time.is_zero());
+    time.ok_or_else(|| "expected a time, for example 60s or 10m".to_owned())
+}
+
 /// The first moment of a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Since {

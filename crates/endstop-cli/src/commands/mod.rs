@@ -8,6 +8,7 @@ pub(crate) mod backtest;
 pub(crate) mod branch;
 pub(crate) mod compare;
 pub(crate) mod config;
+pub(crate) mod conform;
 pub(crate) mod decide;
 pub(crate) mod demo;
 pub(crate) mod detect;

@@ -36,6 +36,8 @@ mod cli;
 mod compaction;
 mod compare;
 mod compare_runs;
+#[cfg(target_os = "linux")]
+mod conform;
 mod connection;
 mod doorway;
 mod fallback;

@@ -139,7 +139,7 @@ fn outputs_match_their_schemas() {
     schemas.check("run-comparison", &with(&["compare", "runs", "last", id]));
     assert_eq!(
         schemas.unused.into_iter().collect::<Vec<_>>(),
-        ["audit", "backtest", "comparison", "detect"]
+        ["audit", "backtest", "comparison", "conformance", "detect"]
     );
 }
 
@@ -180,6 +180,8 @@ fn guard_and_demos_match_their_schemas() {
     let spent = schemas.check("spend", &spent);
     assert!(spent[0]["name"].is_string() && spent.len() == 1, "{spent:?}");
     schemas.check("explain", &run(&["explain", "g", "--json"]).exits(0).stdout);
+    let judged = ["conform", "--json", "--only", "T-01", "--", env!("CARGO_BIN_EXE_endstop")];
+    schemas.check("conformance", &run(&judged).exits(0).stdout);
 }
 
 #[test]

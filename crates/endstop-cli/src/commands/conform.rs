@@ -1,0 +1,253 @@
+//! `endstop conform`: judges how the runs of any agent program end.
+
+use crate::conform_args::{ConformArgs, ConformCommand, DiffArgs, ProviderArgs, ShowArgs};
+use crate::failure::{Failure, Result};
+use crate::new_file::NewFile;
+use crate::output;
+use crate::run::agent::runtime;
+use crate::run::signals::{Signals, StopSignal};
+use endstop_conform::case::{self, Case};
+use endstop_conform::checks::{self, CHECKS};
+use endstop_conform::profile;
+use endstop_conform::program::{Launch, absolute};
+use endstop_conform::provider::{Provider, Script};
+use endstop_conform::report::{self, Baseline};
+use endstop_conform::suite::{self, Selection, SuiteResult};
+use serde_json::json;
+use std::io::IsTerminal as _;
+use std::path::Path;
+
+pub(crate) fn run(args: &ConformArgs, as_json: bool) -> Result {
+    match &args.command {
+        None => judge(args, as_json),
+        Some(ConformCommand::List) => Ok(list(as_json)),
+        Some(ConformCommand::Show(args)) => show(args, as_json),
+        Some(ConformCommand::Provider(args)) => provider(args, as_json),
+        Some(ConformCommand::Diff(args)) => diff(args, as_json),
+    }
+}
+
+/// A form of a report, by the end of its file's name.
+type Write = fn(&SuiteResult) -> String;
+
+fn judge(args: &ConformArgs, as_json: bool) -> Result {
+    if args.program.is_empty() {
+        let example =
+            "give the program after `--`, for example `endstop conform --level 2 -- claude`";
+        return Err(Failure::usage(format!("no program: {example}")));
+    }
+    let baseline = args.baseline.as_deref().map(read_baseline).transpose()?;
+    let reports = args.report.iter().map(|path| {
+        let file = NewFile::of("--report", path, args.overwrite)?;
+        Ok((file, form(path)?))
+    });
+    let reports: Vec<(NewFile, Write)> = reports.collect::<Result<_>>()?;
+    let badge = args.badge.as_deref();
+    let badge = badge.map(|path| NewFile::of("--badge", path, args.overwrite)).transpose()?;
+    let selection = Selection { level: args.level, only: args.only.clone() };
+    selection.chosen().map_err(Failure::usage)?;
+
+    let named = args.profile.as_deref();
+    let profile = named.map_or_else(|| profile::of_command(&args.program), profile::find);
+    let profile = profile.map_err(|error| Failure::usage(error.to_string()))?;
+    let folder = std::env::current_dir()
+        .map_err(|error| Failure::usage(format!("the working folder cannot be read: {error}")))?;
+    let path = std::env::var("PATH").unwrap_or_default();
+    let command = absolute(&args.program, &folder, &path).map_err(Failure::usage)?;
+    let launch = Launch {
+        command: &command,
+        profile: &profile,
+        patience: args.patience,
+        pass: &args.pass,
+        in_place: args.in_place,
+        seed: args.seed,
+    };
+    let jobs = args.jobs.map_or_else(
+        || std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+        usize::from,
+    );
+    let shows_progress = std::io::stderr().is_terminal();
+    let seen = |name: &str, number: usize, all: usize| {
+        if shows_progress {
+            output::note(&format!("{number}/{all} {name}"));
+        }
+    };
+    let result = runtime()?.block_on(async {
+        tokio::select! {
+            // The runs are dropped, which ends their programs and removes their folders.
+            status = stopped() => Err(status),
+            result = suite::run(&launch, &selection, jobs, &seen) => Ok(result),
+        }
+    });
+    let result = match result {
+        Err(status) => return status,
+        Ok(result) => result.map_err(|error| Failure::fault(format!("conform: {error}")))?,
+    };
+    for (file, write) in &reports {
+        file.write(&write(&result))?;
+    }
+    if let Some(file) = badge {
+        file.write(&format!("{}\n", report::badge(&result)))?;
+    }
+    if as_json {
+        output::json(&result);
+    } else {
+        report::text(&result).iter().for_each(|line| output::line(line));
+    }
+    let Some(baseline) = baseline else { return Ok(u8::from(!result.reaches(&selection))) };
+    let stale = baseline.stale(&result);
+    for id in &stale.new {
+        output::note(&format!("endstop: {id} does not pass, and the baseline does not list it"));
+    }
+    for id in &stale.passing {
+        output::note(&format!("endstop: {id} passes; remove it from the baseline"));
+    }
+    Ok(u8::from(!stale.is_empty()))
+}
+
+/// Returns the exit status of the signal that ends this command, when it comes.
+async fn stopped() -> Result {
+    Ok(match Signals::listen()?.next().await {
+        StopSignal::Nothing | StopSignal::Interrupt => 130,
+        StopSignal::Terminate => 143,
+    })
+}
+
+fn form(path: &Path) -> Result<Write> {
+    match path.extension().and_then(std::ffi::OsStr::to_str) {
+        Some("json") => Ok(|result| serde_json::to_string(result).unwrap_or_default()),
+        Some("xml") => Ok(report::junit),
+        Some("md") => Ok(report::markdown),
+        Some("html") => Ok(report::page),
+        _ => Err(Failure::usage(format!(
+            "invalid --report {}: expected a name that ends in .json, .xml, .md or .html",
+            path.display()
+        ))),
+    }
+}
+
+fn read(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path)
+        .map_err(|error| Failure::usage(format!("{}: {error}", path.display())))
+}
+
+fn read_baseline(path: &Path) -> Result<Baseline> {
+    Baseline::read(&path.display().to_string(), &read(path)?).map_err(Failure::usage)
+}
+
+fn list(as_json: bool) -> u8 {
+    for check in CHECKS {
+        let level = u8::from(check.level);
+        if as_json {
+            output::json(&json!({
+                "id": check.id, "level": level, "must": check.must, "severity": check.severity,
+                "sentences": check.sentences, "text": check.text,
+            }));
+        } else {
+            output::line(&format!(
+                "{:<5} {level} {:<6} {}",
+                check.id,
+                check.strength(),
+                check.text
+            ));
+        }
+    }
+    if !as_json {
+        output::line(&format!("profiles: {}", profile::names().collect::<Vec<_>>().join(", ")));
+    }
+    0
+}
+
+/// Returns the cases of a check, or the case with this name.
+fn cases(id: &str) -> Result<Vec<Case>> {
+    if let Some(check) = checks::find(&id.to_uppercase()) {
+        let all = case::all().map_err(|error| Failure::fault(error.to_string()))?;
+        return Ok(all
+            .into_iter()
+            .filter(|case| case.checks.iter().any(|one| one == check.id))
+            .collect());
+    }
+    case::find(id).map(|case| vec![case]).map_err(|error| Failure::usage(error.to_string()))
+}
+
+fn show(args: &ShowArgs, as_json: bool) -> Result {
+    let cases = cases(&args.id)?;
+    let check = checks::find(&args.id.to_uppercase());
+    if as_json {
+        let check = check.map(|check| json!({"id": check.id, "level": check.level, "must": check.must, "text": check.text}));
+        output::json(&json!({"check": check, "cases": cases}));
+        return Ok(0);
+    }
+    if let Some(check) = check {
+        let sentences: Vec<String> = check.sentences.iter().map(ToString::to_string).collect();
+        let (level, name) = (u8::from(check.level), check.level.name());
+        output::line(&format!(
+            "{} ({}, level {level}, {name}): {}",
+            check.id,
+            check.strength(),
+            check.text
+        ));
+        output::line(&format!("sentences {} of \"How a run ends\"", sentences.join(", ")));
+        if check.every_case && cases.is_empty() {
+            output::line("judged in every case, or in a protocol");
+        }
+    }
+    for case in cases {
+        output::line(&format!("\n# {}", case.name));
+        case::text(&case.name).unwrap_or_default().lines().for_each(output::line);
+    }
+    Ok(0)
+}
+
+fn provider(args: &ProviderArgs, as_json: bool) -> Result {
+    let case = cases(&args.case)?.into_iter().next().ok_or_else(|| {
+        Failure::usage(format!("{} has no case of its own: it is judged in every case", args.case))
+    })?;
+    let name = case.name.clone();
+    let mut script = Script::new(case);
+    if let Some(folder) = &args.folder {
+        script = script.in_folder(folder);
+    }
+    let provider = Provider::start(script)
+        .map_err(|error| Failure::fault(format!("the provider could not be started: {error}")))?;
+    let base = provider.base();
+    if as_json {
+        output::json(&json!({"type": "provider", "case": name, "base_url": base}));
+    } else {
+        output::line(&format!("serving {name} on {base} (OpenAI: {base}/v1); stop it with Ctrl-C"));
+    }
+    let status = runtime()?.block_on(stopped());
+    output::note(&format!("{} calls", provider.count()));
+    status
+}
+
+fn diff(args: &DiffArgs, as_json: bool) -> Result {
+    let result = |path: &Path| -> Result<SuiteResult> {
+        serde_json::from_str(&read(path)?).map_err(|error| {
+            Failure::usage(format!(
+                "{}: not a result of `endstop conform --json`: {error}",
+                path.display()
+            ))
+        })
+    };
+    let (before, after) = (result(&args.before)?, result(&args.after)?);
+    let changes = report::compare(&before, &after);
+    if as_json {
+        output::json(
+            &json!({"type": "conformance_diff", "before": before.level, "after": after.level, "changes": changes}),
+        );
+    } else {
+        let name = |verdict: Option<checks::Verdict>| verdict.map_or("-", checks::Verdict::name);
+        for change in &changes {
+            let (old, new) = (name(change.before), name(change.after));
+            output::line(&format!("{:<5} {old} → {new}: {}", change.id, change.why));
+        }
+        output::line(&format!(
+            "{} → {}, {} changes",
+            report::level(&before),
+            report::level(&after),
+            changes.len()
+        ));
+    }
+    Ok(u8::from(changes.iter().any(report::Change::is_worse)))
+}

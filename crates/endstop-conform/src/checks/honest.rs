@@ -1,0 +1,176 @@
+//! Level 2: the ending is honest.
+
+use super::judging::{Observed, end, keeps_unknown, not_a_success, success, unended};
+use super::results::results;
+use super::verdict::{Finding, Verdict, fail, not_reached, pass, warn};
+
+use crate::evidence::{Exit, Kind};
+use crate::provider::MARK;
+
+/// T-02, T-03.
+pub(super) fn cut_call(observed: &Observed<'_>) -> Finding {
+    match observed.evidence.bodies("cut") {
+        0 => not_a_success(observed),
+        n => fail(format!("the body of the cut call has run {n} times")),
+    }
+}
+
+/// T-05.
+pub(super) fn refusal(observed: &Observed<'_>) -> Finding {
+    match observed.evidence.main_calls() {
+        calls @ 3.. => fail(format!("{calls} calls; at most one repetition is allowed")),
+        _ => not_a_success(observed),
+    }
+}
+
+/// T-06.
+pub(super) fn pause(observed: &Observed<'_>) -> Finding {
+    let finding = not_a_success(observed);
+    if finding.verdict == Verdict::Pass && observed.evidence.main_calls() < 2 {
+        return fail("the pause was not continued");
+    }
+    finding
+}
+
+/// T-07.
+pub(super) fn unknown_finish(observed: &Observed<'_>) -> Finding {
+    let finding = not_a_success(observed);
+    if finding.verdict == Verdict::Pass && !keeps_unknown(observed.evidence) {
+        return warn(format!("{}, but the provider's word is not in the output", finding.why));
+    }
+    finding
+}
+
+/// T-13.
+pub(super) fn call_in_text(observed: &Observed<'_>) -> Finding {
+    match observed.evidence.bodies("text") {
+        0 => not_a_success(observed),
+        _ => pass("the call was run"),
+    }
+}
+
+/// S-01.
+pub(super) fn lost_text(observed: &Observed<'_>) -> Finding {
+    match observed.evidence.main_calls() {
+        calls @ 7.. => fail(format!("{calls} calls; at most five repetitions are allowed")),
+        _ => not_a_success(observed),
+    }
+}
+
+/// S-08.
+pub(super) fn junk_chunk(observed: &Observed<'_>) -> Finding {
+    if let Some(finding) = unended(observed) {
+        return finding;
+    }
+    let said = observed.evidence.stderr.to_lowercase();
+    let is_said =
+        ["json", "pars", "malformed", "invalid", "decode"].iter().any(|word| said.contains(word));
+    match success(observed.evidence) {
+        Some(_) if is_said => pass("a success, with a message about the part"),
+        Some(how) => fail(format!("{how}, and the part is missing without a message")),
+        None => pass(end(observed.evidence)),
+    }
+}
+
+/// L-08.
+pub(super) fn wrap_up(observed: &Observed<'_>) -> Finding {
+    let most = observed.case.limits.turns.unwrap_or(0) as usize;
+    let evidence = observed.evidence;
+    // A call without tools within the cap is a summary, too.
+    if evidence.main_calls() <= most && evidence.of_kind(Kind::Other).next().is_none() {
+        return not_reached("the agent asked for no summary at the cap");
+    }
+    not_a_success(observed)
+}
+
+///
+pub(super) fn error_text(observed: &Observed<'_>) -> Finding {
+    if let Some(finding) = unended(observed) {
+        return finding;
+    }
+    match success(observed.evidence) {
+        Some(how) if observed.evidence.answer().contains(MARK) => {
+            fail(format!("{how}, and the answer is the text of the error"))
+        }
+        Some(how) => pass(format!("{how}, without the text of the error")),
+        None => pass(end(observed.evidence)),
+    }
+}
+
+/// Words that say that work is not finished.
+const UNFINISHED: [&str; 14] = [
+    "limit",
+    "cap",
+    "max",
+    "turns",
+    "not finish",
+    "not complete",
+    "incomplete",
+    "unfinished",
+    "stopped",
+    "truncated",
+    "did not",
+    "error",
+    "fail",
+    "abort",
+];
+
+/// N-01.
+pub(super) fn sub_agent_cap(observed: &Observed<'_>) -> Finding {
+    let evidence = observed.evidence;
+    if evidence.of_kind(Kind::Sub).next().is_none() {
+        return not_reached("no sub-agent made a call");
+    }
+    let Some(next) = evidence.of_kind(Kind::Main).nth(1) else {
+        return unended(observed).unwrap_or_else(|| {
+            not_reached(format!("the parent made no second call: {}", end(evidence)))
+        });
+    };
+    let Some(result) = results(next).pop() else {
+        return fail("the parent's model got no result of the sub-agent");
+    };
+    let said = result.to_lowercase();
+    let shown: String = result.chars().take(120).collect();
+    if UNFINISHED.iter().any(|word| said.contains(word)) {
+        pass(format!("the result says it: {shown:?}"))
+    } else {
+        fail(format!("the result does not say that the sub-agent did not finish: {shown:?}"))
+    }
+}
+
+/// N-03.
+pub(super) fn background(observed: &Observed<'_>) -> Finding {
+    let evidence = observed.evidence;
+    if evidence.bodies("begins") == 0 {
+        return not_reached("the background task was not started");
+    }
+    if let Some(finding) = unended(observed) {
+        return finding;
+    }
+    let settled =
+        evidence.started.iter().any(|body| body.name == "settled" && body.at <= evidence.seconds);
+    let listed = evidence.answer().to_lowercase();
+    let is_listed = ["background", "still running", "open_tasks", "unsettled"]
+        .iter()
+        .any(|word| listed.contains(word));
+    match success(evidence) {
+        Some(_) if settled => pass("the task was waited for"),
+        Some(_) if is_listed => pass("the task is listed as open"),
+        Some(how) => fail(format!("{how}, while the background task was open")),
+        None => pass(end(evidence)),
+    }
+}
+
+/// O-02.
+pub(super) fn agreement(observed: &Observed<'_>) -> Finding {
+    let evidence = observed.evidence;
+    let (Some(Exit::Status(status)), Some(success)) = (evidence.exit, evidence.record.success)
+    else {
+        return not_reached("there is no exit status or no record");
+    };
+    if (status == 0) == success {
+        return pass("exit status and record agree");
+    }
+    let says = if success { "success" } else { "no success" };
+    fail(format!("exit status {status}, and the record says {says}"))
+}

@@ -1,0 +1,244 @@
+//! Runs a program in one case, and observes it from outside: a fresh folder and home, no keys, its signals, its output,
+//! and its processes.
+//!
+//! The program runs below a shell that stays after its end, so that the processes that it leaves can be seen before they are
+//! killed. If the suite itself is killed, all of them are killed, too.
+
+mod elsewhere;
+mod launch;
+mod place;
+
+pub use launch::{Launch, absolute};
+
+use crate::case::{Act, Case, DocumentedTime, Signal, When};
+use crate::evidence::{Again, Evidence, Exit, Record, Stopped};
+use crate::provider::{Provider, Script};
+use crate::vocabulary::Capability;
+use elsewhere::Elsewhere;
+use endstop_process::{CommandLine, StopTokens};
+use place::{MARK, Place};
+use std::io;
+use std::time::{Duration, Instant};
+
+/// The most bytes of output of a program, on each of its streams.
+pub const MOST_OUTPUT: u64 = 64 << 20;
+
+/// Time between two looks at a program.
+const BETWEEN: Duration = Duration::from_millis(20);
+
+/// Time that a program has to end after a signal, before the suite ends it. Longer than the checks allow.
+const AFTER_SIGNAL: Duration = Duration::from_secs(15);
+
+/// Time that a program has for its first call, at least. Some load for long on a machine that is busy.
+const FIRST_CALL: Duration = Duration::from_secs(30);
+
+/// Runs a program in a case.
+///
+/// # Errors
+/// The suite itself has failed: no port, no folder, no process.
+pub async fn run(launch: &Launch<'_>, case: &Case) -> io::Result<Evidence> {
+    if cfg!(not(unix)) {
+        let problem = "conform starts programs through a Unix shell; run it on Linux or macOS";
+        return Err(io::Error::new(io::ErrorKind::Unsupported, problem));
+    }
+    let place = Place::new(launch)?;
+    let began = Instant::now();
+    let script = Script::new(case.clone())
+        .in_folder(place.started())
+        .for_client(launch.profile.tools.clone(), launch.profile.can(Capability::Tools))
+        .from(began);
+    let provider = Provider::start(script)?;
+    let elsewhere = Elsewhere::start().await?;
+    let mut evidence = Evidence { patience: launch.patience.as_secs(), ..Evidence::default() };
+
+    let first = place.prepare(launch, case, &provider.base(), elsewhere.address(), false)?;
+    evidence.command = first.shown();
+    let watch = Watch { launch, case, provider: &provider, place: &place, began };
+    let ended = watch.run(&first, case.act, case.settle).await?;
+    evidence.exit = Some(ended.exit);
+    evidence.seconds = ended.seconds;
+    evidence.acted = ended.acted;
+    evidence.left = ended.left;
+    evidence.connection_left = ended.connection_left;
+    (evidence.stdout, evidence.stderr) = place.output();
+    evidence.calls_of_first = provider.count();
+    evidence.started_of_first = place.bodies().len();
+    if case.resume && launch.profile.can(Capability::Resume) {
+        let second = place.prepare(launch, case, &provider.base(), elsewhere.address(), true)?;
+        let ended = watch.run(&second, None, 0).await?;
+        let (stdout, stderr) = place.output();
+        evidence.again = Some(Again { exit: ended.exit, stdout, stderr });
+    }
+    evidence.calls = provider.calls();
+    evidence.started = place.bodies();
+    evidence.elsewhere = elsewhere.hosts();
+    evidence.record = Record::read(&evidence.stdout, &launch.profile.verdict);
+    if evidence.calls.is_empty() {
+        let status = match evidence.exit {
+            Some(Exit::Status(status)) => format!("exit status {status}"),
+            Some(Exit::Stopped(why)) => format!("stopped: {why:?}"),
+            None => "not started".to_owned(),
+        };
+        let said = [&evidence.stderr, &evidence.stdout];
+        let said = said
+            .into_iter()
+            .find_map(|text| text.lines().rev().find(|line| !line.trim().is_empty()));
+        let said: String = said.unwrap_or("no output").chars().take(200).collect();
+        // A call elsewhere is a reason of its own.
+        if evidence.elsewhere.is_empty() {
+            evidence.problem = Some(format!("the program made no call ({status}): {said}"));
+        }
+    }
+    Ok(evidence)
+}
+
+/// A program under observation.
+struct Watch<'a> {
+    launch: &'a Launch<'a>,
+    case: &'a Case,
+    provider: &'a Provider,
+    place: &'a Place,
+    began: Instant,
+}
+
+/// The end of one start.
+struct Ended {
+    exit: Exit,
+    seconds: f64,
+    acted: Option<f64>,
+    left: Option<Vec<String>>,
+    connection_left: bool,
+}
+
+impl Watch<'_> {
+    async fn run(&self, start: &place::Start, act: Option<Act>, settle: u64) -> io::Result<Ended> {
+        let stop = StopTokens::never();
+        let command = CommandLine::new(start.script()).in_dir(self.place.work());
+        let running = command.run(&stop);
+        tokio::pin!(running);
+        let watching = self.watch(act, settle);
+        tokio::pin!(watching);
+        let ended = tokio::select! {
+            ended = &mut watching => ended,
+            // The shell stays after the end of the program, so that it ends only if it is killed.
+            finished = &mut running => {
+                let how = finished?.how();
+                return Err(io::Error::other(format!("the shell of the program has ended: {how}")));
+            }
+        };
+        stop.kill.cancel();
+        running.await?;
+        Ok(ended)
+    }
+
+    async fn watch(&self, act: Option<Act>, settle: u64) -> Ended {
+        let started = Instant::now();
+        let before = self.provider.count();
+        let mut first_call: Option<Instant> = None;
+        let mut event: Option<Instant> = None;
+        let mut acted: Option<Instant> = None;
+        let exit = loop {
+            if let Some(status) = self.place.status() {
+                break Exit::Status(status);
+            }
+            let calls = self.provider.count();
+            if calls > before && first_call.is_none() {
+                first_call = Some(Instant::now());
+            }
+            if let Some(act) = act {
+                let is_there = match act.when {
+                    When::Call => calls > before,
+                    When::Tool => self.place.has_bodies(),
+                };
+                if is_there && event.is_none() {
+                    event = Some(Instant::now());
+                }
+                let due =
+                    event.is_some_and(|at| at.elapsed() >= Duration::from_millis(act.after_ms));
+                if due && acted.is_none() {
+                    self.send(act.signal);
+                    acted = Some(Instant::now());
+                }
+            }
+            if let Some(stopped) = self.should_stop(started, first_call, acted, calls - before) {
+                break Exit::Stopped(stopped);
+            }
+            tokio::time::sleep(BETWEEN).await;
+        };
+        let seconds = self.began.elapsed().as_secs_f64();
+        let (left, connection_left) = match exit {
+            Exit::Status(_) => self.settle(settle).await,
+            Exit::Stopped(_) => (None, false),
+        };
+        let acted = acted.map(|at| at.duration_since(self.began).as_secs_f64());
+        Ended { exit, seconds, acted, left, connection_left }
+    }
+
+    fn should_stop(
+        &self,
+        started: Instant,
+        first_call: Option<Instant>,
+        acted: Option<Instant>,
+        calls: usize,
+    ) -> Option<Stopped> {
+        if self.place.output_size() > MOST_OUTPUT {
+            return Some(Stopped::Output);
+        }
+        if calls >= self.case.most_calls {
+            return Some(Stopped::Calls);
+        }
+        if acted.is_some_and(|at| at.elapsed() > AFTER_SIGNAL) {
+            return Some(Stopped::Time);
+        }
+        let patience = self.launch.patience;
+        let Some(first) = first_call else {
+            return (started.elapsed() > patience.max(FIRST_CALL)).then_some(Stopped::Patience);
+        };
+        let documented = self.case.documented.and_then(|time| match time {
+            DocumentedTime::Content => self.launch.profile.documented.content,
+            DocumentedTime::Response => self.launch.profile.documented.response,
+            DocumentedTime::Tool => self.launch.profile.documented.tool,
+        });
+        // A documented time is when the program begins to end.
+        let allowed = documented.map_or(self.case.seconds, |seconds| seconds + 5);
+        let allowed = Duration::from_secs(allowed);
+        let patience = patience.max(Duration::from_secs(self.case.at_least));
+        if first.elapsed() > allowed {
+            return Some(Stopped::Time);
+        }
+        (first.elapsed() > patience).then_some(Stopped::Patience)
+    }
+
+    /// Waits until no process of the program is left, at most for this many seconds. Returns those that are left.
+    async fn settle(&self, seconds: u64) -> (Option<Vec<String>>, bool) {
+        let end = Instant::now() + Duration::from_secs(seconds);
+        loop {
+            let found = endstop_process::carriers(MARK, self.place.mark());
+            let is_open = self.provider.open_connections() > 0;
+            let is_clean = found.as_ref().is_none_or(Vec::is_empty) && !is_open;
+            if is_clean || Instant::now() >= end {
+                let left = found.map(|left| left.iter().map(ToString::to_string).collect());
+                return (left, is_open);
+            }
+            tokio::time::sleep(BETWEEN).await;
+        }
+    }
+
+    #[cfg(unix)]
+    fn send(&self, signal: Signal) {
+        use rustix::process::{Pid, Signal as Sent, getpgid, kill_process, kill_process_group};
+        let Some(pid) = self.place.pid().and_then(Pid::from_raw) else { return };
+        // A process that has just ended needs no signal.
+        let _ = match signal {
+            // A terminal sends it to the whole group. The shell above the program ignores it.
+            Signal::Interrupt => {
+                getpgid(Some(pid)).and_then(|group| kill_process_group(group, Sent::INT))
+            }
+            Signal::Terminate => kill_process(pid, Sent::TERM),
+            Signal::Kill => kill_process(pid, Sent::KILL),
+        };
+    }
+
+    #[cfg(not(unix))]
+    fn send(&self, _signal: Signal) {}
+}

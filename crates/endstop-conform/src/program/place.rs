@@ -1,0 +1,365 @@
+//! The folders of a run: its home, its working folder, and a private one with its output and the files of started bodies.
+
+use super::Launch;
+use crate::case::{Case, PRICES};
+use crate::evidence::Started;
+use crate::vocabulary::Capability;
+use endstop_guard::clients::{DiskFiles, Request, wire};
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+/// The variable that marks the processes of a program.
+pub(super) const MARK: &str = "ENDSTOP_CONFORM";
+
+/// The key that a program gets.
+const KEY: &str = "sk-ant-conform-0000-not-a-key";
+
+/// The most bytes of an output that are evidence. The end counts, because it has the verdict.
+const MOST: u64 = 1 << 20;
+
+/// Variables that a program gets from this process. All others are removed: keys, logins and settings of agents.
+const PASSED: [&str; 18] = [
+    "PATH",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "TZ",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "VIRTUAL_ENV",
+    "PYTHONPATH",
+    "PYTHONHOME",
+    "NODE_PATH",
+    "LD_LIBRARY_PATH",
+    "DYLD_LIBRARY_PATH",
+    "JAVA_HOME",
+    "GOROOT",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+];
+
+/// A structured answer, for programs that can be asked for one.
+const SCHEMA: &str = r#"{"type": "object", "properties": {"answer": {"type": "string"}}, "required": ["answer"], "additionalProperties": false}"#;
+
+/// The folders of one run, which are removed with the value.
+pub(super) struct Place {
+    root: tempfile::TempDir,
+    home: PathBuf,
+    work: PathBuf,
+    mark: String,
+    /// Time of the start, on the clock of the files.
+    start: SystemTime,
+}
+
+/// A prepared start.
+pub(super) struct Start {
+    words: Vec<OsString>,
+    script: String,
+}
+
+impl Start {
+    /// Returns the script that a shell runs.
+    pub(super) fn script(&self) -> &str {
+        &self.script
+    }
+
+    /// Returns the command for a report.
+    pub(super) fn shown(&self) -> Vec<String> {
+        self.words.iter().map(|word| word.to_string_lossy().into_owned()).collect()
+    }
+}
+
+impl Place {
+    pub(super) fn new(launch: &Launch<'_>) -> io::Result<Place> {
+        let root = tempfile::Builder::new().prefix("endstop-conform-").tempdir()?;
+        let mut place = Place {
+            home: root.path().join("home"),
+            work: root.path().join("work"),
+            // The random part of the folder's name.
+            mark: root.path().display().to_string(),
+            start: fs::metadata(root.path())?.modified()?,
+            root,
+        };
+        for folder in ["home", "work", "tmp", "private", "started"] {
+            fs::create_dir(place.root.path().join(folder))?;
+        }
+        fs::write(place.work.join("README.md"), "# scratch\n")?;
+        if launch.in_place {
+            place.work = std::env::current_dir()?;
+            place.home = std::env::var_os("HOME").map_or(place.home, PathBuf::from);
+        } else {
+            for (path, text) in &launch.profile.home {
+                let file = place.home.join(path);
+                if let Some(folder) = file.parent() {
+                    fs::create_dir_all(folder)?;
+                }
+                // The text is filled in `prepare`, when the address is known.
+                fs::write(file, text)?;
+            }
+        }
+        Ok(place)
+    }
+
+    pub(super) fn work(&self) -> &Path {
+        &self.work
+    }
+
+    pub(super) fn mark(&self) -> &str {
+        &self.mark
+    }
+
+    /// The folder in which started bodies write their files.
+    pub(super) fn started(&self) -> PathBuf {
+        self.root.path().join("started")
+    }
+
+    fn private(&self, name: &str) -> PathBuf {
+        self.root.path().join("private").join(name)
+    }
+
+    /// Prepares a start: the words, the variables, the files. `again` is true for one that continues a conversation.
+    pub(super) fn prepare(
+        &self,
+        launch: &Launch<'_>,
+        case: &Case,
+        base: &str,
+        elsewhere: &str,
+        again: bool,
+    ) -> io::Result<Start> {
+        let profile = launch.profile;
+        let veto = self.private("veto.sh");
+        let schema = self.private("schema.json");
+        fs::write(&veto, "echo 'the work is not finished' >&2\nexit 2\n")?;
+        fs::write(&schema, SCHEMA)?;
+        // The program itself is not informed which case it is in.
+        let task = if again {
+            "Continue, and then report.".to_owned()
+        } else {
+            format!("Run the steps with your tools and then report. ({})", launch.seed)
+        };
+        let number = |number: Option<u32>| number.map(|n| n.to_string()).unwrap_or_default();
+        let usd = case.limits.budget_usd.map(|usd| usd.to_string()).unwrap_or_default();
+        let private = self.root.path().join("private").display().to_string();
+        let fill = |text: &str, n: Option<u32>| {
+            text.replace("{task}", &task)
+                .replace("{base}", base)
+                .replace("{key}", KEY)
+                .replace("{private}", &private)
+                .replace("{n}", &number(n))
+                .replace("{usd}", &usd)
+                .replace("{veto}", &format!("sh {}", veto.display()))
+                .replace("{schema}", &schema.display().to_string())
+                .replace("{prices}", &PRICES.map(|price| price.to_string()).join(","))
+        };
+        let options = &profile.options;
+        let mut words: Vec<OsString> = Vec::new();
+        let mut has_task = false;
+        for word in launch.command {
+            has_task |= word.to_string_lossy().contains("{task}");
+            words.push(match word.to_str() {
+                Some(word) => fill(word, None).into(),
+                None => word.clone(),
+            });
+        }
+        let mut add = |arguments: &[String], n: Option<u32>| {
+            words.extend(arguments.iter().map(|word| OsString::from(fill(word, n))));
+        };
+        if again && options.again_alone {
+            add(&options.again, None);
+        } else {
+            if !has_task {
+                add(&profile.args, None);
+            }
+            let limits = &case.limits;
+            let needs = |capability| case.needs.contains(&capability).then_some(None);
+            for (arguments, n) in [
+                (&options.turns, limits.turns.map(Some)),
+                (&options.time, limits.seconds.map(Some)),
+                (&options.budget, limits.budget_usd.map(|_| None)),
+                (&options.stop_hook, needs(Capability::StopHook)),
+                (&options.structured, needs(Capability::Structured)),
+                (&options.wrap_up, needs(Capability::WrapUp)),
+                (&options.short, case.documented.map(|_| None)),
+                (if again { &options.again } else { &options.first }, case.resume.then_some(None)),
+            ] {
+                if let Some(n) = n {
+                    add(arguments, n);
+                }
+            }
+        }
+        if !launch.in_place {
+            for (path, text) in &profile.home {
+                fs::write(self.home.join(path), fill(text, None))?;
+            }
+        }
+
+        let mut variables: BTreeMap<String, String> = std::env::vars()
+            .filter(|(name, _)| PASSED.contains(&name.as_str()) || launch.pass.contains(name))
+            .collect();
+        let mut set = |name: &str, value: &str| variables.insert(name.to_owned(), value.to_owned());
+        set("HOME", &self.home.display().to_string());
+        set("TMPDIR", &self.root.path().join("tmp").display().to_string());
+        set("TERM", "dumb");
+        set("PYTHONDONTWRITEBYTECODE", "1");
+        for name in
+            ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"]
+        {
+            set(name, elsewhere);
+        }
+        for name in ["OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY"] {
+            set(name, KEY);
+        }
+        set("OPENAI_MODEL", "gpt-4o");
+        set("TASK", &task);
+        for (name, value) in &profile.env {
+            set(name, &fill(value, None));
+        }
+        let private = self.root.path().join("private");
+        let wiring = wire(&Request {
+            command: &words,
+            environment: &variables,
+            folder: &self.work,
+            proxy: base,
+            private: &private,
+            is_strict: false,
+            files: &DiskFiles,
+        });
+        for (name, value) in &wiring.env {
+            variables.insert(name.clone(), value.clone());
+        }
+        for mirror in &wiring.mirrors {
+            link(&private.join(&mirror.path), &mirror.of, mirror.except)?;
+        }
+        for file in &wiring.files {
+            let path = private.join(&file.path);
+            if let Some(folder) = path.parent() {
+                fs::create_dir_all(folder)?;
+            }
+            fs::write(path, &file.text)?;
+        }
+        variables.insert(MARK.to_owned(), self.mark.clone());
+        let script = self.script(&wiring.command, &variables);
+        for name in ["pid", "status", "out", "err"] {
+            // Of an earlier start.
+            match fs::remove_file(self.private(name)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(Start { words: wiring.command, script })
+    }
+
+    fn script(&self, words: &[OsString], variables: &BTreeMap<String, String>) -> String {
+        let file = |name: &str| quoted(self.private(name).as_os_str());
+        let variables: Vec<String> = variables
+            .iter()
+            .map(|(name, value)| quoted(OsStr::new(&format!("{name}={value}"))))
+            .collect();
+        let words: Vec<String> = words.iter().map(|word| quoted(word)).collect();
+        // The inner shell becomes the program, so that its number is that of the program. The outer one stays, and has
+        // handlers, which a program does not inherit, so that a signal to the group does not end it.
+        format!(
+            "trap : INT TERM HUP\n\
+             sh -c 'echo $$ >\"$0\"; exec \"$@\"' {pid} env -i {variables} {words} >{out} 2>{err} </dev/null\n\
+             echo $? >{status}.new; mv {status}.new {status}\n\
+             while :; do sleep 1000; done",
+            pid = file("pid"),
+            variables = variables.join(" "),
+            words = words.join(" "),
+            out = file("out"),
+            err = file("err"),
+            status = file("status"),
+        )
+    }
+
+    /// Returns the exit status of the program, once it has ended.
+    pub(super) fn status(&self) -> Option<i32> {
+        fs::read_to_string(self.private("status")).ok()?.trim().parse().ok()
+    }
+
+    /// Returns the number of the program's process.
+    pub(super) fn pid(&self) -> Option<i32> {
+        fs::read_to_string(self.private("pid")).ok()?.trim().parse().ok()
+    }
+
+    pub(super) fn output_size(&self) -> u64 {
+        let size = |name| fs::metadata(self.private(name)).map_or(0, |data| data.len());
+        size("out").max(size("err"))
+    }
+
+    /// Returns the end of standard output and of standard error.
+    pub(super) fn output(&self) -> (String, String) {
+        let read = |name: &str| {
+            let mut file = fs::File::open(self.private(name)).ok()?;
+            let size = file.metadata().ok()?.len();
+            file.seek(SeekFrom::Start(size.saturating_sub(MOST))).ok()?;
+            let mut bytes = Vec::new();
+            file.take(MOST).read_to_end(&mut bytes).ok()?;
+            Some(String::from_utf8_lossy(&bytes).into_owned())
+        };
+        (read("out").unwrap_or_default(), read("err").unwrap_or_default())
+    }
+
+    /// `true` if a body has started.
+    pub(super) fn has_bodies(&self) -> bool {
+        fs::read_dir(self.started()).is_ok_and(|mut entries| entries.next().is_some())
+    }
+
+    /// Returns the started bodies, in order.
+    pub(super) fn bodies(&self) -> Vec<Started> {
+        let entries = fs::read_dir(self.started()).into_iter().flatten().flatten();
+        let mut bodies: Vec<Started> = entries
+            .map(|entry| {
+                let made = entry.metadata().and_then(|data| data.modified()).unwrap_or(self.start);
+                let at = made.duration_since(self.start).unwrap_or_default().as_secs_f64();
+                body(&entry.file_name().to_string_lossy(), at)
+            })
+            .collect();
+        bodies.sort_by(|a, b| a.at.total_cmp(&b.at));
+        bodies
+    }
+}
+
+/// A started body, from the file that it has made.
+fn body(name: &str, at: f64) -> Started {
+    Started { name: name.split('.').next().unwrap_or_default().to_owned(), at }
+}
+
+/// Makes a folder that stands for one of the user: with links to its entries, except one.
+fn link(folder: &Path, of: &Path, except: &str) -> io::Result<()> {
+    fs::create_dir_all(folder)?;
+    let Ok(entries) = fs::read_dir(of) else { return Ok(()) };
+    for entry in entries {
+        let name = entry?.file_name();
+        if name != except {
+            #[cfg(unix)]
+            std::os::unix::fs::symlink(of.join(&name), folder.join(&name))?;
+        }
+    }
+    Ok(())
+}
+
+/// Quotes a word for a shell.
+fn quoted(word: &OsStr) -> String {
+    format!("'{}'", word.to_string_lossy().replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quoted;
+
+    #[test]
+    fn quotes_stay_in_a_word() {
+        let word = "it's $HOME `id` \"x\" \\ \n*";
+        let output = std::process::Command::new("sh")
+            .args(["-c", &format!("printf %s {}", quoted(word.as_ref()))])
+            .output()
+            .unwrap();
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), word);
+    }
+}

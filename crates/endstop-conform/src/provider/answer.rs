@@ -1,0 +1,484 @@
+//! Writes an answer of a case: the response in the format of the call, its faults, and its pauses.
+
+use super::errors::{self, MARK};
+use super::tools;
+use crate::case::{Answer, Fault, Finish, ReportedUsage, UNKNOWN};
+use crate::evidence::Kind;
+use crate::vocabulary::Tool;
+use endstop::testkit::Reply;
+use endstop_core::{ToolCall, Usage};
+use endstop_wire::WireFormat;
+use endstop_wire::codec::response::Response;
+use endstop_wire::codec::write;
+use endstop_wire::route::Delivery;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+/// The answer after the script.
+const DONE: &str = "All done: the task is complete.";
+
+/// Time between two signs of life of a provider that sends no content.
+const BETWEEN: Duration = Duration::from_millis(250);
+
+/// Reasoning that is repeated for ever.
+const PONDERING: &str = "pondering the next part ";
+
+/// A call and what is known of its client.
+pub(super) struct Context<'a> {
+    pub(super) format: WireFormat,
+    pub(super) delivery: Delivery,
+    pub(super) body: &'a Value,
+    pub(super) tools: &'a [(String, Value)],
+    pub(super) names: &'a BTreeMap<Tool, String>,
+    pub(super) folder: &'a Path,
+    pub(super) kind: Kind,
+    pub(super) number: usize,
+    /// Number of all calls before this one.
+    pub(super) calls: usize,
+}
+
+/// An answer in the format of a call.
+pub(super) struct Spoken {
+    pub(super) reply: Reply,
+    pub(super) bytes: Vec<u8>,
+    pub(super) label: String,
+    /// Reason for which the answer is not that of the case.
+    pub(super) problem: Option<String>,
+}
+
+/// A chunk of a response.
+struct Chunk {
+    bytes: Vec<u8>,
+    /// `true` if it ends the response, or comes after its end.
+    closes: bool,
+}
+
+impl Context<'_> {
+    /// Answers a call without tools: with a title, or with an object if one is asked for.
+    pub(super) fn aside(&self) -> Spoken {
+        let config = &self.body["generationConfig"];
+        let asks_for_json = [
+            &self.body["response_format"],
+            &self.body["output_config"]["format"],
+            &self.body["text"]["format"]["schema"],
+            &config["responseMimeType"],
+            &config["responseJsonSchema"],
+        ];
+        let text = if asks_for_json.iter().any(|asked| !asked.is_null()) {
+            r#"{"title": "A task", "isNewTopic": true, "next_speaker": "user", "reasoning": "x"}"#
+        } else {
+            "A task"
+        };
+        self.speak(Some(&Answer { text: text.to_owned(), ..Answer::default() }))
+    }
+
+    /// Gives an answer of the script; without one, the answer that all is done.
+    pub(super) fn speak(&self, answer: Option<&Answer>) -> Spoken {
+        let done = Answer { text: DONE.to_owned(), ..Answer::default() };
+        let answer = answer.unwrap_or(&done);
+        if let Some(error) = answer.error {
+            let (status, body) = errors::body(self.format, error);
+            let bytes = body.to_string().into_bytes();
+            let mut reply = Reply::new(status, "application/json", bytes.clone());
+            if let Some(seconds) = answer.retry_after {
+                reply = reply.header("retry-after", &seconds.to_string());
+            }
+            return Spoken { reply, bytes, label: format!("{status} {error:?}"), problem: None };
+        }
+        match self.response(answer) {
+            Ok(spoken) => spoken,
+            Err(problem) => {
+                let done =
+                    Answer { text: DONE.to_owned(), usage: answer.usage, ..Answer::default() };
+                let mut spoken = self.speak(Some(&done));
+                spoken.problem = Some(problem);
+                spoken
+            }
+        }
+    }
+
+    fn response(&self, answer: &Answer) -> Result<Spoken, String> {
+        let fill = |text: &str| tools::filled(text, self.number, self.folder);
+        let mut text = fill(&answer.text).repeat(answer.times.unwrap_or(1) as usize);
+        if text.contains("{shell}") {
+            let (name, key) = tools::shell_words(self.tools, self.names);
+            text = text.replace("{shell}", name).replace("{key}", &key);
+        }
+        let mut calls = Vec::new();
+        for (at, call) in answer.calls.iter().enumerate() {
+            let worded = tools::worded(call, self.tools, self.names, &fill)?;
+            let is_json = serde_json::from_str::<Value>(&worded.arguments).is_ok();
+            if !is_json
+                && (self.format == WireFormat::Gemini
+                    || self.delivery == Delivery::Whole && self.format == WireFormat::Anthropic)
+            {
+                return Err("arguments are an object in this format, and cannot be cut".to_owned());
+            }
+            let id = call.id.clone().unwrap_or_else(|| {
+                let kind = match self.kind {
+                    Kind::Main => "main",
+                    Kind::Sub => "sub",
+                    Kind::Other => "other",
+                };
+                format!("call_{kind}_{}_{}", self.number, at + 1)
+            });
+            calls.push(ToolCall { id, name: worded.name, arguments: worded.arguments });
+        }
+        if answer.fault == Some(Fault::Reasoning) {
+            return Ok(self.endless_reasoning());
+        }
+        let chunks = self.chunks(answer, &text, &calls)?;
+        Ok(self.sent(answer, chunks, calls.first()))
+    }
+
+    /// Writes the chunks of a response.
+    fn chunks(
+        &self,
+        answer: &Answer,
+        text: &str,
+        calls: &[ToolCall],
+    ) -> Result<Vec<Chunk>, String> {
+        let finish = word(self.format, answer.finish)?;
+        let parts: Vec<&str> = match answer.times {
+            // A long text in words would be thousands of events.
+            Some(_) => text
+                .as_bytes()
+                .chunks(4096)
+                .filter_map(|part| std::str::from_utf8(part).ok())
+                .collect(),
+            None => text.split_inclusive(' ').collect(),
+        };
+        let id = format!("conform{}", self.calls + 1);
+        let written = write(
+            self.format,
+            self.delivery,
+            &Response {
+                id: &id,
+                unix_seconds: 1_800_000_000,
+                model: self.body["model"].as_str().unwrap_or("script"),
+                reasoning: &answer.reasoning,
+                text: &parts,
+                calls,
+                finish,
+                usage: usage(answer.usage),
+                // Only clients that ask for it expect a chunk without choices.
+                omits_usage: self.format == WireFormat::OpenAiChat
+                    && self.body["stream_options"]["include_usage"] != true,
+            },
+        );
+        let written = written.ok_or("the format of the call cannot be written")?;
+        let last = written.len() - 1;
+        let mut chunks: Vec<Chunk> = Vec::new();
+        for (at, bytes) in written.into_iter().enumerate() {
+            let bytes = edited(&bytes, |value| self.edit(answer, value));
+            let closes = self.closes(&bytes, at == last);
+            chunks.push(Chunk { bytes, closes });
+        }
+        Ok(chunks)
+    }
+
+    /// Changes an event of a stream, or a body.
+    fn edit(&self, answer: &Answer, value: &mut Value) {
+        if answer.usage == ReportedUsage::Absent {
+            without(value, &["usage", "usageMetadata"]);
+        }
+        if answer.usage == ReportedUsage::Cached && value["usage"].is_object() {
+            // The writer of this format leaves them out.
+            let cached = json!({"cached_tokens": 400_000, "cache_write_tokens": 20_000});
+            if self.format == WireFormat::OpenAiChat {
+                value["usage"]["prompt_tokens_details"] = cached;
+            }
+        }
+        match answer.finish {
+            Finish::Refusal => refuse(self.format, value),
+            Finish::Missing => {
+                for candidate in value["candidates"].as_array_mut().into_iter().flatten() {
+                    if let Some(candidate) = candidate.as_object_mut() {
+                        candidate.remove("finishReason");
+                    }
+                }
+                if self.delivery == Delivery::Whole {
+                    without(value, &["finish_reason", "stop_reason", "status"]);
+                }
+            }
+            Finish::Fitting
+            | Finish::Calls
+            | Finish::Length
+            | Finish::Filter
+            | Finish::Pause
+            | Finish::Unknown => {}
+        }
+    }
+
+    /// `true` if a chunk ends a stream, or comes after its end.
+    fn closes(&self, bytes: &[u8], is_last: bool) -> bool {
+        let text = String::from_utf8_lossy(bytes);
+        let Some(data) = data_of(&text) else { return is_last };
+        let Ok(event) = serde_json::from_str::<Value>(data) else { return true };
+        match self.format {
+            WireFormat::OpenAiChat => {
+                let choices = event["choices"].as_array().map_or(&[][..], Vec::as_slice);
+                choices.is_empty() || choices.iter().any(|one| !one["finish_reason"].is_null())
+            }
+            WireFormat::Anthropic | WireFormat::BedrockInvoke => {
+                matches!(event["type"].as_str(), Some("message_delta" | "message_stop"))
+            }
+            WireFormat::OpenAiResponses => matches!(
+                event["type"].as_str(),
+                Some("response.completed" | "response.incomplete" | "response.failed")
+            ),
+            WireFormat::Gemini => !event["candidates"][0]["finishReason"].is_null(),
+            // The other formats have one event at the end.
+            _ => is_last,
+        }
+    }
+
+    /// Makes the reply of chunks, with the faults and pauses of the answer.
+    fn sent(&self, answer: &Answer, mut chunks: Vec<Chunk>, call: Option<&ToolCall>) -> Spoken {
+        let streams = self.delivery != Delivery::Whole;
+        // In Gemini's format the last content and the finish value share an event.
+        if answer.finish == Finish::Missing && streams && self.format != WireFormat::Gemini {
+            chunks.retain(|chunk| !chunk.closes);
+        }
+        let content = chunks.iter().filter(|chunk| !chunk.closes).count();
+        let middle = (content / 2).max(1).min(chunks.len());
+        let label = match answer.fault {
+            Some(fault) => format!("{fault:?}"),
+            None => format!("{:?}", answer.finish),
+        };
+        let kind = self.delivery.content_type();
+        let mut problem = None;
+        let mut reply = Reply::new(200, kind, "");
+        let mut bytes = Vec::new();
+        let mut say = |reply: Reply, chunk: &[u8]| {
+            bytes.extend_from_slice(chunk);
+            reply.and_bytes(chunk)
+        };
+        if answer.silence > 0.0 {
+            reply = reply.and_wait(Duration::from_secs_f64(answer.silence));
+        }
+        let id = call.map(|call| call.id.as_str()).unwrap_or_default();
+        let call_at = (answer.pause > 0.0)
+            .then(|| {
+                chunks.iter().position(|chunk| {
+                    !id.is_empty() && String::from_utf8_lossy(&chunk.bytes).contains(id)
+                })
+            })
+            .flatten();
+        let end = match answer.fault {
+            Some(Fault::Lost | Fault::ErrorEvent) if streams => middle,
+            Some(Fault::LostInArguments) if streams => {
+                // The events after the first half of the arguments.
+                let after = match self.format {
+                    WireFormat::OpenAiResponses => 3,
+                    WireFormat::Anthropic => 2,
+                    _ => 1,
+                };
+                content.saturating_sub(after)
+            }
+            Some(
+                Fault::Silent
+                | Fault::Pings
+                | Fault::Lost
+                | Fault::LostInArguments
+                | Fault::ErrorEvent,
+            ) => 0,
+            Some(Fault::Junk | Fault::OpenAfterFinish | Fault::Reasoning) | None => chunks.len(),
+        };
+        for (at, chunk) in chunks[..end].iter().enumerate() {
+            if call_at == Some(at) {
+                reply = reply.and_wait(Duration::from_secs_f64(answer.pause));
+            }
+            if answer.fault == Some(Fault::Junk) && at == middle {
+                let line = if self.format == WireFormat::Gemini { "\r\n\r\n" } else { "\n\n" };
+                reply = say(reply, format!("data: {{\"not json{line}").as_bytes());
+                continue;
+            }
+            reply = say(reply, &chunk.bytes);
+        }
+        reply = match answer.fault {
+            // Half of a whole body, if the client does not stream.
+            Some(Fault::Lost | Fault::LostInArguments) if !streams => {
+                let whole: Vec<u8> = chunks.iter().flat_map(|chunk| chunk.bytes.clone()).collect();
+                let reply = say(reply, &whole[..whole.len() / 2]);
+                reply.close_after(usize::MAX)
+            }
+            Some(Fault::Lost | Fault::LostInArguments) => reply.close_after(usize::MAX),
+            Some(Fault::Silent | Fault::OpenAfterFinish) => reply.stall_after(usize::MAX),
+            Some(Fault::Pings) => {
+                let ping = ping(self.format);
+                bytes.extend_from_slice(ping);
+                reply.and_for_ever(ping, BETWEEN)
+            }
+            Some(Fault::ErrorEvent) => {
+                let event = if streams {
+                    errors::event(self.format)
+                } else {
+                    json!({"error": {"message": format!("The model is overloaded. ({MARK})"), "type": "server_error"}})
+                        .to_string()
+                        .into_bytes()
+                };
+                say(reply, &event)
+            }
+            Some(Fault::Junk) if !streams => {
+                problem = Some("the client does not stream, so there are no chunks".to_owned());
+                reply
+            }
+            Some(Fault::Junk | Fault::Reasoning) | None => reply,
+        };
+        Spoken { reply, bytes, label, problem }
+    }
+
+    /// Reasoning that does not end.
+    fn endless_reasoning(&self) -> Spoken {
+        let kind = self.delivery.content_type();
+        let label = format!("{:?}", Fault::Reasoning);
+        let response = Response {
+            id: "conform",
+            model: "script",
+            reasoning: PONDERING,
+            // The first of two parts has no finish value, in every format.
+            text: &["x"],
+            ..Response::default()
+        };
+        let written = write(self.format, self.delivery, &response).unwrap_or_default();
+        let has = |bytes: &Vec<u8>| String::from_utf8_lossy(bytes).contains(PONDERING);
+        let at = written.iter().position(has);
+        match at.filter(|_| self.delivery != Delivery::Whole) {
+            Some(at) => {
+                let bytes = written[..=at].concat();
+                let reply = Reply::pieces(kind, written[..at].to_vec(), Duration::ZERO);
+                let reply = reply.and_for_ever(written[at].clone(), BETWEEN);
+                Spoken { reply, bytes, label, problem: None }
+            }
+            // Without a stream, the client only sees that nothing comes.
+            None => Spoken {
+                reply: Reply::new(200, kind, "").stall_after(0),
+                bytes: Vec::new(),
+                label,
+                problem: None,
+            },
+        }
+    }
+}
+
+/// Returns the finish value of a format.
+fn word(format: WireFormat, finish: Finish) -> Result<Option<&'static str>, String> {
+    use WireFormat::{Anthropic, BedrockInvoke, Gemini, OpenAiChat, OpenAiResponses};
+    let none = || Err(format!("the format `{}` has no such finish value", format.as_str()));
+    Ok(Some(match (finish, format) {
+        // OpenAI marks a refusal in the content.
+        (Finish::Fitting | Finish::Missing, _)
+        | (Finish::Refusal, OpenAiChat | OpenAiResponses) => return Ok(None),
+        (Finish::Calls, OpenAiChat) => "tool_calls",
+        (Finish::Calls, Anthropic | BedrockInvoke) => "tool_use",
+        (Finish::Calls, Gemini) => "MALFORMED_FUNCTION_CALL",
+        (Finish::Length, OpenAiChat) => "length",
+        (Finish::Length, Anthropic | BedrockInvoke) => "max_tokens",
+        (Finish::Length, OpenAiResponses) => "max_output_tokens",
+        (Finish::Length, Gemini) => "MAX_TOKENS",
+        (Finish::Filter, OpenAiChat | OpenAiResponses) => "content_filter",
+        (Finish::Filter | Finish::Refusal, Anthropic | BedrockInvoke) => "refusal",
+        (Finish::Filter, Gemini) => "SAFETY",
+        (Finish::Refusal, Gemini) => "PROHIBITED_CONTENT",
+        // Only Anthropic documents it; the profile says whether the client knows it.
+        (Finish::Pause, Anthropic | BedrockInvoke | OpenAiChat) => "pause_turn",
+        (Finish::Unknown, Gemini) => "QUANTUM_COLLAPSE",
+        (Finish::Unknown, _) => UNKNOWN,
+        _ => return none(),
+    }))
+}
+
+fn usage(reported: ReportedUsage) -> Usage {
+    let (input, output, cached) = match reported {
+        ReportedUsage::Small => (1_000, 20, None),
+        ReportedUsage::Large => (20_000, 2_000, None),
+        // All input tokens, as OpenAI counts them; Anthropic's writer subtracts the cached ones.
+        ReportedUsage::Cached => (421_000, 20, Some((400_000, 20_000))),
+        ReportedUsage::Absent | ReportedUsage::Zero => (0, 0, None),
+    };
+    Usage {
+        input_tokens: Some(input),
+        output_tokens: Some(output),
+        cached_input_tokens: cached.map(|(read, _)| read),
+        cache_write_tokens: cached.map(|(_, written)| written),
+        ..Usage::default()
+    }
+}
+
+fn ping(format: WireFormat) -> &'static [u8] {
+    match format {
+        WireFormat::Anthropic | WireFormat::BedrockInvoke => {
+            b"event: ping\ndata: {\"type\": \"ping\"}\n\n"
+        }
+        WireFormat::Gemini => b": ping\r\n\r\n",
+        _ => b": ping\n\n",
+    }
+}
+
+/// Marks the text as a refusal, in the formats that have a member for it.
+fn refuse(format: WireFormat, value: &mut Value) {
+    match format {
+        WireFormat::OpenAiChat => {
+            for choice in value["choices"].as_array_mut().into_iter().flatten() {
+                for place in ["delta", "message"] {
+                    let Some(object) = choice[place].as_object_mut() else { continue };
+                    let said = object.get("content").and_then(Value::as_str);
+                    if let Some(said) = said.filter(|said| !said.is_empty()).map(str::to_owned) {
+                        object.insert("content".to_owned(), Value::Null);
+                        object.insert("refusal".to_owned(), said.into());
+                    }
+                }
+            }
+        }
+        WireFormat::OpenAiResponses => {
+            let text = value.to_string();
+            let text = text
+                .replace(r#""type":"output_text","text":"#, r#""type":"refusal","refusal":"#)
+                .replace("response.output_text.delta", "response.refusal.delta");
+            let done = text.contains("response.output_text.done");
+            let text = text.replace("response.output_text.done", "response.refusal.done");
+            let text = if done { text.replace(r#""text":"#, r#""refusal":"#) } else { text };
+            *value = serde_json::from_str(&text).unwrap_or_default();
+        }
+        _ => {}
+    }
+}
+
+/// Removes members with these names, at any depth.
+fn without(value: &mut Value, names: &[&str]) {
+    match value {
+        Value::Object(members) => {
+            members.retain(|name, _| !names.contains(&name.as_str()));
+            members.values_mut().for_each(|value| without(value, names));
+        }
+        Value::Array(values) => values.iter_mut().for_each(|value| without(value, names)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// Returns the data of a server-sent event.
+fn data_of(text: &str) -> Option<&str> {
+    text.lines().find_map(|line| line.strip_prefix("data: ")).map(str::trim)
+}
+
+/// Changes the JSON of an event or of a body, and leaves what is not JSON.
+fn edited(bytes: &[u8], change: impl Fn(&mut Value)) -> Vec<u8> {
+    let text = String::from_utf8_lossy(bytes).into_owned();
+    let data = data_of(&text).unwrap_or(&text);
+    let Ok(mut value) = serde_json::from_str::<Value>(data) else { return bytes.to_vec() };
+    let before = value.clone();
+    change(&mut value);
+    if value == before {
+        return bytes.to_vec();
+    }
+    let name = value["type"].as_str().filter(|_| text.starts_with("event: "));
+    let head = name.map(|name| format!("event: {name}\n")).unwrap_or_default();
+    let end = if text.ends_with("\r\n\r\n") { "\r\n\r\n" } else { "\n\n" };
+    match data_of(&text) {
+        Some(_) => format!("{head}data: {value}{end}").into_bytes(),
+        None => value.to_string().into_bytes(),
+    }
+}

@@ -1,0 +1,226 @@
+//! The scripted provider: a server on loopback that answers a case, in the wire format that the client speaks.
+//!
+//! ```
+//! use endstop_conform::{case, provider::{Provider, Script}};
+//! let provider = Provider::start(Script::new(case::find("cut-text")?))?;
+//! assert!(provider.base().starts_with("http://127.0.0.1:") && provider.calls().is_empty());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! - The number of a call among those of its [`Kind`] selects the answer, so that a repeated call gets the next one.
+//! - Ids of calls are made of these numbers: the same program gets the same bytes.
+
+mod answer;
+mod errors;
+mod request;
+mod tools;
+
+use crate::case::Case;
+use crate::evidence::{Call, Kind};
+use crate::vocabulary::Tool;
+use answer::{Context, Spoken};
+use endstop::testkit::{Reply, Request, Server, strict};
+use endstop_wire::WireFormat;
+use endstop_wire::codec::request::Fields;
+use endstop_wire::codec::request_reader;
+use endstop_wire::route::{Call as Route, Delivery, recognise};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+pub(crate) use errors::MARK;
+
+/// The word in the prompts of sub-agents.
+pub(crate) const SUBTASK: &str = "SUBTASK";
+
+/// The most bytes of an answer that are stored.
+const MOST_BYTES: usize = 64 << 10;
+
+/// A case to serve, and the client.
+#[derive(Clone, Debug)]
+pub struct Script {
+    case: Arc<Case>,
+    tools: BTreeMap<Tool, String>,
+    offers_tools: bool,
+    folder: PathBuf,
+    began: Instant,
+}
+
+impl Script {
+    /// Creates a script for clients whose tools are not known.
+    pub fn new(case: Case) -> Script {
+        Script {
+            case: Arc::new(case),
+            tools: BTreeMap::new(),
+            offers_tools: false,
+            folder: std::env::temp_dir(),
+            began: Instant::now(),
+        }
+    }
+
+    /// Sets the folder in which started bodies write their files.
+    #[must_use]
+    pub fn in_folder(mut self, folder: impl Into<PathBuf>) -> Script {
+        self.folder = folder.into();
+        self
+    }
+
+    /// Sets what is known of the client: the names of its tools, and whether it offers tools with each call of the run,
+    /// so that a call without them is a title or a summary.
+    #[must_use]
+    pub fn for_client(mut self, tools: BTreeMap<Tool, String>, offers_tools: bool) -> Script {
+        self.tools = tools;
+        self.offers_tools = offers_tools;
+        self
+    }
+
+    /// Sets the start, from which times are measured.
+    #[must_use]
+    pub fn from(mut self, began: Instant) -> Script {
+        self.began = began;
+        self
+    }
+}
+
+/// A running provider, which stops when the value is dropped.
+pub struct Provider {
+    server: Server,
+    calls: Arc<Mutex<Vec<Call>>>,
+}
+
+impl Provider {
+    /// Starts a provider on a free port.
+    ///
+    /// # Errors
+    /// No port or no thread is available.
+    pub fn start(script: Script) -> io::Result<Provider> {
+        let calls: Arc<Mutex<Vec<Call>>> = Arc::default();
+        let seen = Arc::clone(&calls);
+        let server = Server::start(move |request| respond(request, &script, &seen))?;
+        Ok(Provider { server, calls })
+    }
+
+    /// Returns the address without a path: `http://127.0.0.1:PORT`.
+    pub fn base(&self) -> String {
+        let base = self.server.base_url();
+        base.strip_suffix("/v1").unwrap_or(&base).to_owned()
+    }
+
+    /// Returns the calls so far.
+    pub fn calls(&self) -> Vec<Call> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns the number of calls so far.
+    pub fn count(&self) -> usize {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Returns the number of open connections.
+    pub fn open_connections(&self) -> usize {
+        self.server.open_connections()
+    }
+}
+
+fn respond(request: &Request, script: &Script, seen: &Mutex<Vec<Call>>) -> Reply {
+    let body = request::body(request);
+    let call = recognise(&request.method, &request.path).call;
+    let Route::Model { format, delivery } = call else { return aside(request, call) };
+    let delivery = delivery.unwrap_or_else(|| delivery_of(format, &body));
+    let delivery = match delivery {
+        // The path decides between an array and events.
+        Delivery::Array if request.path.contains("alt=sse") => Delivery::Events,
+        other => other,
+    };
+    let tools = request::tools(format, &body);
+    let kind = if request::prompts(format, &body).contains(SUBTASK) {
+        Kind::Sub
+    } else if tools.is_empty() && script.offers_tools {
+        Kind::Other
+    } else {
+        Kind::Main
+    };
+    let mut calls = seen.lock().unwrap_or_else(PoisonError::into_inner);
+    let number = calls.iter().filter(|call| call.kind == kind).count() + 1;
+    let context = Context {
+        format,
+        delivery,
+        body: &body,
+        tools: &tools,
+        names: &script.tools,
+        folder: &script.folder,
+        kind,
+        number,
+        calls: calls.len(),
+    };
+    let Spoken { reply, bytes, label, problem } = match kind {
+        Kind::Main => context.speak(Case::answer(&script.case.answers, number - 1)),
+        Kind::Sub => context.speak(Case::answer(&script.case.sub, number - 1)),
+        Kind::Other => context.aside(),
+    };
+    let mut bytes = String::from_utf8_lossy(&bytes).into_owned();
+    if bytes.len() > MOST_BYTES {
+        let at = (0..=MOST_BYTES).rev().find(|at| bytes.is_char_boundary(*at)).unwrap_or(0);
+        bytes.truncate(at);
+        bytes.push_str("\n… cut by the suite\n");
+    }
+    calls.push(Call {
+        at: script.began.elapsed().as_secs_f64(),
+        format: format.as_str(),
+        kind,
+        number,
+        invalid: checked(format).then(|| strict::problem(format.as_str(), &body)).flatten(),
+        body,
+        answer: label,
+        unspoken: problem,
+        bytes,
+    });
+    reply
+}
+
+/// `true` if the rules for the messages of a format are known.
+fn checked(format: WireFormat) -> bool {
+    matches!(
+        format,
+        WireFormat::OpenAiChat
+            | WireFormat::OpenAiResponses
+            | WireFormat::Anthropic
+            | WireFormat::Gemini
+    )
+}
+
+fn delivery_of(format: WireFormat, body: &Value) -> Delivery {
+    let text = body.to_string();
+    let fields = Fields::of(&text).unwrap_or_default();
+    let reader = request_reader(format, &fields);
+    reader.map_or(Delivery::Whole, |reader| reader.delivery(&reader.head(&fields)))
+}
+
+/// Answers what is not a model call.
+fn aside(request: &Request, call: Route) -> Reply {
+    if request.method == "HEAD" {
+        // A body after this head would be read as the next response.
+        return Reply::new(200, "application/json", "").claim_length(0);
+    }
+    if request.headers.get("upgrade").is_some_and(|value| value.eq_ignore_ascii_case("websocket")) {
+        return Reply::new(426, "application/json", r#"{"error":{"message":"no websocket"}}"#);
+    }
+    match call {
+        Route::Models => {
+            let names = ["gpt-4o", "gpt-5.1-codex", "claude-sonnet-4-5", "gemini-3-pro", "script"];
+            let model = |name| json!({"id": name, "object": "model", "type": "model", "display_name": name});
+            let data: Vec<Value> = names.map(model).into();
+            Reply::json(&json!({"object": "list", "data": data, "models": [], "has_more": false}))
+        }
+        Route::CountTokens => Reply::json(&json!({"input_tokens": 1000, "totalTokens": 1000})),
+        Route::Hello | Route::Free => Reply::json(&json!({})),
+        _ => Reply::new(
+            404,
+            "application/json",
+            r#"{"error":{"type":"not_found_error","message":"the suite does not serve this path"}}"#,
+        ),
+    }
+}
