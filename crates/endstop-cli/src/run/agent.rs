@@ -89,7 +89,8 @@ pub(crate) async fn built(
     let whole = settings.no_stream || cassette.recording().is_some_and(|played| !played.streamed());
     let mut builder = Agent::builder(provider).params(params).streaming(!whole);
     let (spend, project) = (&settings.spend, settings.project.as_deref());
-    if let Some(budget) = budget_of_day(spend, project, settings.replay, journal)? {
+    let is_uncounted = settings.replay || settings.is_guarded();
+    if let Some(budget) = budget_of_day(spend, project, is_uncounted, journal)? {
         builder = builder.shared_budget(budget);
     }
     let mut fallback_keys = KnownKeys::default();
@@ -244,11 +245,11 @@ pub(crate) fn runtime() -> Result<Runtime> {
 pub(crate) fn budget_of_day(
     spend: &SpendSettings,
     project: Option<&str>,
-    replay: bool,
+    is_uncounted: bool,
     journal: Option<&SqliteJournal>,
 ) -> Result<Option<SharedBudget>> {
-    let budget = spend.budget(project, replay, journal)?;
-    if let (Some(_), false, Some(journal)) = (&budget, replay, journal) {
+    let budget = spend.budget(project, is_uncounted, journal)?;
+    if let (Some(_), false, Some(journal)) = (&budget, is_uncounted, journal) {
         journal_path::note_ceilings_of(journal.path())?;
     }
     Ok(budget)

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// A key that only the guarded program has.
@@ -31,6 +32,35 @@ fn command(cli: &Cli, server: &Server, options: &[&str], client: &[&str]) -> Com
 
 fn guarded(cli: &Cli, server: &Server, options: &[&str]) -> Done {
     Started::new(command(cli, server, options, &[]), "").finish()
+}
+
+/// The run of Endstop has an ending for a refusal, and its calls are booked once.
+#[test]
+fn run_under_guard_is_no_success_at_a_limit_and_counted_once() {
+    let calls = AtomicU64::new(0);
+    let server = answering(move |request| {
+        let nth = calls.fetch_add(1, Ordering::Relaxed);
+        let command = json!({"command": format!("echo {nth}")});
+        Reply::turn(request, &Turn::call("shell", &command).usage(1_000, 100))
+    });
+    let cli = Cli::new();
+    let program = PROGRAM.replace("--journal off", "--journal journal.db");
+    let before = ["guard", "--name", "counted", "--journal", "journal.db", "--max-turns", "3"];
+    let mut command = cli.command([&before[..], &["--", "sh", "-c", &program]].concat());
+    command
+        .env("ENDSTOP", env!("CARGO_BIN_EXE_endstop"))
+        .env("OWN", OWN_KEY)
+        .env("OPENAI_BASE_URL", server.base_url());
+    Started::new(command, "").finish().exits(20);
+    let shown = std::fs::read_to_string(cli.path("client.txt")).unwrap();
+    assert!(shown.contains("stopped: error_provider_rejected"), "{shown}");
+    assert!(shown.contains("Run stopped by endstop: error_max_turns"), "{shown}");
+    let runs = cli.run(["runs", "--json", "--journal", "journal.db"]).exits(0).lines();
+    let marks: Vec<&Value> = runs.iter().map(|run| &run["uncounted"]).collect();
+    // The newest first: guard's run begins with its first call.
+    assert_eq!(marks, [&Value::Null, &json!("guarded")], "{runs:#?}");
+    let spent = cli.run(["spend", "--json", "--journal", "journal.db"]).exits(0).lines();
+    assert_eq!((&spent[0]["runs"], &spent[0]["tokens"]), (&json!(1), &json!(3_300)), "{spent:#?}");
 }
 
 #[test]
@@ -172,7 +202,10 @@ fn second_run_of_name_gets_own_id() {
 #[test]
 fn events_name_their_conversation() {
     let (cli, server) = (Cli::new(), counting(100));
-    guarded(&cli, &server, &["--max-turns", "1", "--json"]).exits(20);
+    // As other programs, which get a text.
+    let other = ["--user-agent", "other/1"];
+    let command = command(&cli, &server, &["--max-turns", "1", "--json"], &other);
+    Started::new(command, "").finish().exits(20);
     let events = events(&cli);
     let kinds: Vec<&str> = events.iter().filter_map(|event| event["type"].as_str()).collect();
     for kind in ["thread_started", "turn_started", "turn_finished", "tool_started", "tool_finished"]

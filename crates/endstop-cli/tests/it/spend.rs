@@ -281,7 +281,7 @@ fn demos_count_nowhere() {
     let spent = with(&spend).exits(0).notes(&["no run is stored"]);
     prints(spent, &["$0.0000 of $0.3000 spent"]);
     prints(with(&["runs"]).exits(0), &["(demo budget)", "error_max_budget_usd"]);
-    assert_eq!(with(&["runs", "--json"]).exits(0).lines()[0]["scripted"], "budget");
+    assert_eq!(with(&["runs", "--json"]).exits(0).lines()[0]["uncounted"], "budget");
     let journal = state.join("endstop/journal.db");
     let audited = with(&["audit", journal.to_str().unwrap()]);
     assert!(!audited.stdout.contains("2 sessions"), "{}", audited.stdout);
@@ -296,7 +296,7 @@ fn demos_count_nowhere() {
     assert!(audited.stdout.contains("1 session"), "{}", audited.stdout);
 }
 
-/// What was spent before a resume is counted once, and a replay pays nothing.
+/// A resume does not count again what was spent before it, and a replay pays nothing.
 #[test]
 fn resumed_and_replayed_runs_count_what_was_paid() {
     let cli = Cli::new();

@@ -16,7 +16,7 @@ fn journal(cli: &Cli, name: &str, sql: &str) {
 const RUNS: &str = "CREATE TABLE runs (number INTEGER PRIMARY KEY, id TEXT, continues TEXT,
     started_ms INTEGER, version TEXT, provider TEXT, model TEXT, task TEXT, driver TEXT,
     ended_ms INTEGER, termination TEXT, category TEXT, turns INTEGER, cost_usd REAL,
-    outcome TEXT, verified INTEGER, scripted TEXT)";
+    outcome TEXT, verified INTEGER, uncounted TEXT)";
 const LOG: &str = "CREATE TABLE log (key INTEGER PRIMARY KEY, at_ns INTEGER, wall_ms INTEGER,
     name TEXT, event TEXT, effects TEXT)";
 

@@ -50,7 +50,10 @@ impl Reply {
             delivery: request.delivery,
             model: request.model.clone().unwrap_or_default(),
             usage_requested: request.usage_requested,
-            structured: request.structured.clone(),
+            structured: request
+                .structured
+                .clone()
+                .or(facts.is_endstop.then_some(Structured::Endstop)),
             stops_on_402: stops_on_402(facts),
         }
     }

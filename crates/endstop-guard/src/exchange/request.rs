@@ -248,6 +248,8 @@ pub enum Structured {
     Tool(String),
     /// The request was not read.
     Unknown,
+    /// The client is a run of Endstop, which would take the text for the answer of the model.
+    Endstop,
 }
 
 impl Structured {

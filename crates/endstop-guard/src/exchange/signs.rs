@@ -183,6 +183,8 @@ pub struct ClientFacts {
     pub subscription: bool,
     /// `true` if the client asks for a WebSocket.
     pub websocket: bool,
+    /// `true` if the client is a run of Endstop, which has an ending for a refusal and would take a text for an answer.
+    pub is_endstop: bool,
 }
 
 impl ClientFacts {
@@ -221,6 +223,7 @@ impl ClientFacts {
         match name {
             "user-agent" => {
                 self.client = CLIENTS.iter().find(|one| value.starts_with(one.user_agent));
+                self.is_endstop = value.starts_with("endstop/");
             }
             "x-endstop-run" => self.run = Some(RunName::new(value)),
             // codex tries a WebSocket first.

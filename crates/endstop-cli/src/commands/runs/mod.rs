@@ -88,12 +88,12 @@ fn line(run: &RunSummary, width: usize, now: u64) -> String {
     )
 }
 
-/// Returns the task, after the run that this one branched from, or the demo or replay that it is.
+/// Returns the task, after the run that this one branched from, or why nothing of it is counted.
 fn task(run: &RunSummary) -> String {
     let task = one_line(&run.task, 60);
-    if let Some(name) = &run.scripted {
+    if let Some(name) = &run.uncounted {
         // A demo is named after its script.
-        let what = if name == "replay" { "" } else { "demo " };
+        let what = if matches!(name.as_str(), "replay" | "guarded") { "" } else { "demo " };
         return format!("({what}{}) {task}", one_line(name, 30));
     }
     match (&run.continues, run.branched_at) {

@@ -8,6 +8,7 @@ use crate::config::flag::{AGENT, Commands, Flag};
 use crate::config::kind::Problem;
 use crate::config::park;
 use crate::config::servers::ServerSettings;
+use crate::config::state::is_of_guard;
 use crate::config::trust::file::Entry;
 use crate::config::trust::{Origin, seal, shown};
 use crate::failure::{Failure, Result};
@@ -107,6 +108,9 @@ impl Settings {
                 Stored::IfSet(_) | Stored::Header(..) | Stored::No => {}
             }
         }
+        if self.is_guarded() {
+            saved.insert("guarded".to_owned(), Value::Bool(true));
+        }
         let mut saved = Value::Object(saved);
         // The seal covers everything that a resume would execute or contact, so it is computed
         // last.
@@ -115,6 +119,11 @@ impl Settings {
             members.insert(seal::MEMBER.to_owned(), seal.into());
         }
         saved
+    }
+
+    /// `true` if the run is under guard, which books its calls into the journal that stores the run.
+    pub(crate) fn is_guarded(&self) -> bool {
+        self.stored_in.as_deref().is_some_and(is_of_guard)
     }
 
     /// Reads the settings that a journal stored. `None` if they are not those of `endstop run`.

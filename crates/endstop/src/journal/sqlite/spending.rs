@@ -77,7 +77,7 @@ impl Spent {
     ) -> rusqlite::Result<Vec<Spent>> {
         let sql = "SELECT id, project, cost_usd, outcome,
                    (SELECT outcome FROM runs AS earlier WHERE earlier.id = runs.continues) FROM runs
-                   WHERE started_ms >= ?1 AND started_ms < ?2 AND termination IS NOT NULL AND scripted IS NULL
+                   WHERE started_ms >= ?1 AND started_ms < ?2 AND termination IS NOT NULL AND uncounted IS NULL
                    AND id NOT IN (SELECT run FROM booked)";
         let mut select = connection.prepare_cached(sql)?;
         let rows = select.query_map(params![whole(from_ms), whole(until_ms)], |row| {
@@ -114,7 +114,7 @@ pub(super) fn no_credit(connection: &Connection, day: u64) -> rusqlite::Result<(
 impl SqliteJournal {
     /// Returns the spending of the runs that started at this Unix time in milliseconds or later, in
     /// the order in which they were stored. A run that continues another one counts only what came after that. Demos
-    /// and replays, whose model is a script or a recording, spend nothing.
+    /// and replays spend nothing, and a run under guard that is stored in the same journal is counted there.
     ///
     /// # Errors
     /// The journal cannot be read.
@@ -123,7 +123,7 @@ impl SqliteJournal {
         let wrong = |error| self.failure(&error);
         let sql = "SELECT id, started_ms, project, provider, model, termination, cost_usd, outcome,
                    (SELECT outcome FROM runs AS earlier WHERE earlier.id = runs.continues)
-                   FROM runs WHERE started_ms >= ?1 AND scripted IS NULL ORDER BY rowid";
+                   FROM runs WHERE started_ms >= ?1 AND uncounted IS NULL ORDER BY rowid";
         let mut select = connection.prepare(sql).map_err(wrong)?;
         let rows = select.query_map([whole(since_ms)], spending_of).map_err(wrong)?;
         let mut room = Room::of(self.path());

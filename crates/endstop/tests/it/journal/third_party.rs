@@ -10,7 +10,7 @@ const TABLES: &str = "
     CREATE TABLE runs (number INTEGER PRIMARY KEY, id TEXT, continues TEXT, started_ms INTEGER,
         version TEXT, provider TEXT, model TEXT, task TEXT, driver TEXT, ended_ms INTEGER,
         termination TEXT, category TEXT, turns INTEGER, cost_usd REAL, outcome TEXT,
-        verified INTEGER, conversation INTEGER, ended_conversation INTEGER, project TEXT, scripted TEXT);
+        verified INTEGER, conversation INTEGER, ended_conversation INTEGER, project TEXT, uncounted TEXT);
     CREATE TABLE texts (number INTEGER PRIMARY KEY, digest BLOB, text TEXT);
     CREATE TABLE parts (run INTEGER, place TEXT, text INTEGER);
     CREATE TABLE log (key INTEGER PRIMARY KEY, at_ns INTEGER, wall_ms INTEGER, name TEXT,

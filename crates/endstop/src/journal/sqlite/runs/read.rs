@@ -51,9 +51,10 @@ pub struct RunSummary {
     pub running: bool,
     /// `true` if the run is parked: it waits for a decision, or was decided and waits to be resumed.
     pub parked: bool,
-    /// The name of the demo whose script played the model, or `replay` for a recording: nothing was spent.
+    /// The reason why it spends nothing of its own: the name of the demo whose script played the model, `replay` for a
+    /// recording, or `guarded` if the guarded run around it counts the same calls.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub scripted: Option<String>,
+    pub uncounted: Option<String>,
 }
 
 impl SqliteJournal {
@@ -95,7 +96,7 @@ impl SqliteJournal {
         let mut select = connection
             .prepare_cached(&format!(
                 "SELECT id, continues, started_ms, ended_ms, provider, model, task, termination,
-                 category, turns, cost_usd, verified, driver, rowid, scripted
+                 category, turns, cost_usd, verified, driver, rowid, uncounted
                  FROM runs {condition} ORDER BY rowid DESC LIMIT ?1",
             ))
             .map_err(wrong)?;
@@ -362,7 +363,7 @@ fn summary(row: &Row<'_>) -> rusqlite::Result<RunSummary> {
         verified: row.get(11)?,
         running: false,
         parked: false,
-        scripted: row.get(14)?,
+        uncounted: row.get(14)?,
     })
 }
 

@@ -62,7 +62,7 @@ impl<'h> Beginning<'h> {
         connection
             .prepare_cached(
                 "INSERT INTO runs (id, continues, started_ms, version, provider, model, task,
-                 driver, conversation, project, scripted)
+                 driver, conversation, project, uncounted)
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
             )?
             .execute(params![
@@ -76,7 +76,7 @@ impl<'h> Beginning<'h> {
                 driver,
                 self.conversation.number(&numbers),
                 header.settings.get("project").and_then(Value::as_str),
-                scripted(&header.settings),
+                uncounted(&header.settings),
             ])?;
         let run = connection.last_insert_rowid();
         self.parts.store(connection, run)?;
@@ -201,8 +201,11 @@ fn whole(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// Returns what played the model of a run instead of a provider: the demo of its settings, or a recording.
-fn scripted(settings: &Value) -> Option<&str> {
-    let is_replay = settings.get("replay").and_then(Value::as_bool) == Some(true);
-    settings.get("demo").and_then(Value::as_str).or(is_replay.then_some("replay"))
+/// Returns why a run spends nothing of its own: the demo of its settings, a recording, or a guarded run around it that
+/// counts the same calls.
+fn uncounted(settings: &Value) -> Option<&str> {
+    let is = |name: &'static str| {
+        (settings.get(name).and_then(Value::as_bool) == Some(true)).then_some(name)
+    };
+    settings.get("demo").and_then(Value::as_str).or(is("replay")).or(is("guarded"))
 }
