@@ -247,7 +247,7 @@ pub struct Answer {
     /// Seconds between the text and the calls.
     #[serde(default)]
     pub pause: f64,
-    /// `true` if each further call gets this answer, too.
+    /// `true` if it is repeated for ever, with the other answers at the end that are.
     #[serde(default)]
     pub repeat: bool,
 }
@@ -387,7 +387,10 @@ impl Case {
 
     /// Returns the answer to the call with this number, from 0, or `None` if the script has ended.
     pub fn answer(script: &[Answer], number: usize) -> Option<&Answer> {
-        script.get(number).or_else(|| script.last().filter(|last| last.repeat))
+        let tail = script.iter().rev().take_while(|answer| answer.repeat).count();
+        let first = script.len() - tail;
+        let repeated = || (tail > 0).then(|| &script[first + (number - first) % tail]);
+        script.get(number).or_else(repeated)
     }
 
     /// `true` if an answer has a call of a tool of this kind.
@@ -457,10 +460,15 @@ mod tests {
     }
 
     #[test]
-    fn last_answer_repeats_if_it_says_so() {
-        let mut script = vec![Answer { text: "a".to_owned(), ..Answer::default() }];
-        assert!(Case::answer(&script, 1).is_none());
-        script[0].repeat = true;
-        assert_eq!(Case::answer(&script, 7).unwrap().text, "a");
+    fn last_answers_repeat_if_they_say_so() {
+        let mut script =
+            ["a", "b", "c"].map(|text| Answer { text: text.to_owned(), ..Answer::default() });
+        assert!(Case::answer(&script, 3).is_none());
+        script[1].repeat = true;
+        assert!(Case::answer(&script, 3).is_none());
+        script[2].repeat = true;
+        let texts =
+            [0, 1, 2, 3, 4, 7].map(|number| Case::answer(&script, number).unwrap().text.as_str());
+        assert_eq!(texts, ["a", "b", "c", "b", "c", "b"]);
     }
 }

@@ -1,0 +1,116 @@
+//! The negative controls: the agent of the folder `agent` passes each check, and its mutant with the same id fails it.
+//!
+//! The test of the two lower levels is the one that runs by default. `cargo test -p endstop-conform --test mutants -- --ignored` runs all.
+#![cfg(unix)]
+
+use endstop_conform::profile::{self, Profile};
+use endstop_conform::program::Launch;
+use endstop_conform::suite::{self, CheckResult, Selection};
+use endstop_conform::{CHECKS, Capability, Check, Level, Verdict};
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Mutex;
+use std::time::Duration;
+
+/// Number of programs that run at the same time. Most wait.
+const JOBS: usize = 6;
+
+/// The case that a check of every case judges here.
+const OF_EVERY_CASE: &str = "T-01";
+
+fn file(name: &str) -> OsString {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("agent").join(name).into()
+}
+
+/// The checks that a program without a protocol can reach.
+fn checks(most: Level) -> impl Iterator<Item = &'static Check> {
+    CHECKS
+        .iter()
+        .filter(move |check| check.level <= most && !check.needs.contains(&Capability::Protocol))
+}
+
+/// Runs a check on a program.
+fn judged(profile: &Profile, check: &Check, words: &[OsString]) -> CheckResult {
+    let python = std::env::var_os("PATH")
+        .and_then(|path| {
+            std::env::split_paths(&path)
+                .map(|place| place.join("python3"))
+                .find(|file| file.is_file())
+        })
+        .expect("python3 is in PATH");
+    let command: Vec<OsString> =
+        std::iter::once(python.into()).chain(words.iter().cloned()).collect();
+    let launch = Launch {
+        command: &command,
+        profile,
+        patience: Duration::from_mins(3),
+        pass: &[],
+        in_place: false,
+        seed: 7,
+    };
+    let mut only = vec![check.id.to_owned()];
+    if check.every_case {
+        only.push(OF_EVERY_CASE.to_owned());
+    }
+    let selection = Selection { level: None, only };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let result = runtime.block_on(suite::run(&launch, &selection, JOBS, &|_, _, _| {})).unwrap();
+    result.checks.into_iter().find(|one| one.id == check.id).unwrap()
+}
+
+/// Checks the agent and the mutants of these ids, some at a time.
+fn compare(most: Level) {
+    let profile = profile::find("mini").unwrap();
+    let waiting: Mutex<Vec<&Check>> = Mutex::new(checks(most).collect());
+    let wrong: Mutex<Vec<String>> = Mutex::default();
+    std::thread::scope(|scope| {
+        for _ in 0..JOBS {
+            scope.spawn(|| {
+                loop {
+                    let Some(check) = waiting.lock().unwrap().pop() else { break };
+                    let good = judged(&profile, check, &[file("agent.py")]);
+                    let bad = judged(&profile, check, &[file("mutants.py"), check.id.into()]);
+                    let caught = if check.must { Verdict::Fail } else { Verdict::Warn };
+                    for (program, result, expected) in
+                        [("agent", good, Verdict::Pass), ("mutant", bad, caught)]
+                    {
+                        if result.verdict != expected {
+                            let found = format!(
+                                "{} {program}: {}: {}",
+                                check.id, result.verdict, result.why
+                            );
+                            wrong.lock().unwrap().push(found);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let wrong = wrong.into_inner().unwrap();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn mutants_of_lower_levels_are_caught() {
+    compare(Level::Honest);
+}
+
+#[test]
+#[ignore = "minutes: silence of 90 seconds, signals, limits of time"]
+fn all_mutants_are_caught() {
+    compare(Level::Accountable);
+}
+
+#[test]
+fn each_check_has_its_mutant() {
+    let listed = Command::new("python3").arg(file("mutants.py")).output().unwrap();
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    let mut mutants: Vec<&str> =
+        listed.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    mutants.retain(|name| !name.starts_with("P-"));
+    let mut ids: Vec<&str> = checks(Level::Accountable).map(|check| check.id).collect();
+    mutants.sort_unstable();
+    ids.sort_unstable();
+    assert_eq!(mutants, ids);
+}
