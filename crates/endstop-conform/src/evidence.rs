@@ -164,7 +164,8 @@ impl Record {
         }
         let holds = |value: &Value, members: &std::collections::BTreeMap<String, Vec<Value>>| {
             members.iter().all(|(pointer, values)| {
-                values.contains(value.pointer(pointer).unwrap_or(&Value::Null))
+                let found = value.pointer(pointer).unwrap_or(&Value::Null);
+                values.contains(found) || values.is_empty() && found.is_null()
             })
         };
         let lines: Vec<&str> = output.lines().filter(|line| !line.trim().is_empty()).collect();

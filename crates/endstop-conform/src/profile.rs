@@ -109,7 +109,7 @@ pub struct Options {
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct VerdictPlace {
-    /// Members of a final record: a pointer, and its values. A record is a line of JSON, or the whole output.
+    /// Members of a final record: a pointer, and its values; without values, the member is missing. A record is a line of JSON, or the whole output.
     pub record: BTreeMap<String, Vec<Value>>,
     /// Members of a record that is a success, all of which hold.
     pub success: BTreeMap<String, Vec<Value>>,

@@ -267,7 +267,12 @@ fn judged(
     {
         let evidence = observed.iter().find(|(run, _)| run.name == case.name).map(|(_, seen)| seen);
         let evidence = evidence.unwrap_or(&not_run);
-        findings.insert(case.name.clone(), check.judge(&Observed { case, profile, evidence }));
+        let mut finding = check.judge(&Observed { case, profile, evidence });
+        if check.every_case {
+            // The reader of the table has to know which of many cases it is about.
+            finding.why = format!("{}: {}", case.name, finding.why);
+        }
+        findings.insert(case.name.clone(), finding);
     }
     // A case that does not apply says nothing; one that was not reached says less than one that was, for a check of every case.
     let relevant = findings.values().filter(|one| one.verdict != Verdict::NotApplicable);

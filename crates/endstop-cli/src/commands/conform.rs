@@ -92,7 +92,9 @@ fn judge(args: &ConformArgs, as_json: bool) -> Result {
     if as_json {
         output::json(&result);
     } else {
-        report::text(&result).iter().for_each(|line| output::line(line));
+        for line in report::text(&result) {
+            output::line(&line);
+        }
     }
     let Some(baseline) = baseline else { return Ok(u8::from(!result.reaches(&selection))) };
     let stale = baseline.stale(&result);

@@ -4,12 +4,20 @@ use super::judging::{Observed, end, keeps_unknown, not_a_success, success, unend
 use super::results::results;
 use super::verdict::{Finding, Verdict, fail, not_reached, pass, warn};
 
-use crate::evidence::{Exit, Kind};
+use crate::evidence::{Exit, Kind, Stopped};
 use crate::provider::MARK;
 
 /// T-02, T-03.
 pub(super) fn cut_call(observed: &Observed<'_>) -> Finding {
     match observed.evidence.bodies("cut") {
+        0 if matches!(
+            observed.evidence.exit,
+            Some(Exit::Stopped(Stopped::Calls | Stopped::Time))
+        ) =>
+        {
+            // An agent that asks again for ever is judged by the checks of level 1.
+            pass(format!("not run in {} calls", observed.evidence.main_calls()))
+        }
         0 => not_a_success(observed),
         n => fail(format!("the body of the cut call has run {n} times")),
     }

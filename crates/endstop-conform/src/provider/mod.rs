@@ -172,7 +172,9 @@ fn respond(request: &Request, script: &Script, seen: &Mutex<Vec<Call>>) -> Reply
         format: format.as_str(),
         kind,
         number,
-        invalid: checked(format).then(|| strict::problem(format.as_str(), &body)).flatten(),
+        invalid: checked(format)
+            .then(|| strict::problem(format.as_str(), &request::as_read(format, &body)))
+            .flatten(),
         body,
         answer: label,
         unspoken: problem,

@@ -2,7 +2,7 @@
 
 use endstop::testkit::Request;
 use endstop_wire::WireFormat;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::io::Read as _;
 
 /// The most bytes of an unpacked body.
@@ -75,4 +75,61 @@ pub(super) fn prompts(format: WireFormat, body: &Value) -> String {
         }
     }
     prompt
+}
+
+/// Returns a request as a provider reads it. Anthropic joins messages of one role, and accepts system messages between them
+/// from clients that ask for it.
+pub(super) fn as_read(format: WireFormat, body: &Value) -> Value {
+    let mut body = body.clone();
+    if format != WireFormat::Anthropic {
+        return body;
+    }
+    let mut joined: Vec<Value> = Vec::new();
+    for message in body["messages"].as_array().into_iter().flatten() {
+        let mut message = message.clone();
+        if message["role"] == "system" {
+            continue;
+        }
+        if let Some(text) = message["content"].as_str() {
+            message["content"] = json!([{"type": "text", "text": text}]);
+        }
+        match joined.last_mut().filter(|last| last["role"] == message["role"]) {
+            Some(last) => {
+                let more = message["content"].as_array().cloned().unwrap_or_default();
+                if let Some(parts) = last["content"].as_array_mut() {
+                    parts.extend(more);
+                }
+            }
+            None => joined.push(message),
+        }
+    }
+    body["messages"] = joined.into();
+    body
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use endstop::testkit::strict::problem;
+
+    #[test]
+    fn messages_of_one_role_are_joined() {
+        let text = |role: &str| json!({"role": role, "content": "a text"});
+        let call = json!({"type": "tool_use", "id": "a", "name": "f", "input": {}});
+        let result = json!({"type": "tool_result", "tool_use_id": "a", "content": "r"});
+        let calls = json!({"role": "assistant", "content": [call]});
+        let whole = [
+            text("user"),
+            text("system"),
+            calls.clone(),
+            json!({"role": "user", "content": [result]}),
+            text("user"),
+        ];
+        let read =
+            |messages: &[Value]| as_read(WireFormat::Anthropic, &json!({"messages": messages}));
+        assert_eq!(problem("anthropic-messages", &read(&whole)), None);
+        // A call without a result stays a problem.
+        let broken = read(&[text("user"), calls, text("user")]);
+        assert!(problem("anthropic-messages", &broken).is_some());
+    }
 }
