@@ -20,6 +20,7 @@ macro_rules! files {
 
 /// The files of the profiles.
 const FILES: &[(&str, &str)] = files![
+    "acp",
     "anthropic-sdk",
     "claude",
     "codex",
@@ -27,6 +28,7 @@ const FILES: &[(&str, &str)] = files![
     "gemini",
     "generic",
     "mini",
+    "mini-acp",
     "openai-sdk",
     "opencode",
     "pi",
@@ -35,6 +37,15 @@ const FILES: &[(&str, &str)] = files![
 
 /// The name of the profile for programs that are not known.
 pub const GENERIC: &str = "generic";
+
+/// A protocol by which a program gets its task and says its verdict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Serves {
+    /// The Agent Client Protocol, version 1, over standard input and output. The ids of the suite's requests are
+    /// `initialize`, `session` and `prompt`.
+    Acp,
+}
 
 /// A profile.
 ///
@@ -56,6 +67,9 @@ pub struct Profile {
     pub tested: String,
     /// Capabilities of the program.
     pub capabilities: Vec<Capability>,
+    /// The protocol that it serves, if it gets its tasks by one.
+    #[serde(default)]
+    pub serves: Option<Serves>,
     /// Arguments after the command, unless a word of the command contains `{task}`.
     #[serde(default)]
     pub args: Vec<String>,
@@ -164,9 +178,15 @@ impl Profile {
                 )));
             }
         }
-        if profile.can(Capability::Json) == profile.verdict.success.is_empty() {
+        if profile.can(Capability::Protocol) != profile.serves.is_some() {
             return Err(bad(
-                "`verdict.success`: set it together with the capability `json`, or neither"
+                "`serves`: set it together with the capability `protocol`, or neither".to_owned(),
+            ));
+        }
+        let has_verdict = profile.can(Capability::Json) || profile.serves.is_some();
+        if has_verdict == profile.verdict.success.is_empty() {
+            return Err(bad(
+                "`verdict.success`: set it together with the capability `json` or with `serves`, or neither"
                     .to_owned(),
             ));
         }

@@ -116,9 +116,16 @@ trait With: Into<Evidence> {
 }
 
 fn judge(id: &str, case_name: &str, evidence: &Evidence) -> (Verdict, String) {
-    let (case, profile) = (case::find(case_name).unwrap(), profile::find("mini").unwrap());
+    let profile = if id.starts_with("P-") { "mini-acp" } else { "mini" };
+    let (case, profile) = (case::find(case_name).unwrap(), profile::find(profile).unwrap());
     let finding = find(id).unwrap().judge(&Observed { case: &case, profile: &profile, evidence });
     (finding.verdict, finding.why)
+}
+
+/// Sets the reason of the verdict.
+fn says(mut evidence: Evidence, reason: &str) -> Evidence {
+    evidence.record.reason = Some(reason.to_owned());
+    evidence
 }
 
 /// The rows: id, case, evidence that passes, evidence that does not.
@@ -268,6 +275,13 @@ fn rows() -> Vec<(&'static str, &'static str, Evidence, Evidence)> {
             rest(137).bodies(&["runs"]).again("I run it.", None),
             rest(137).bodies(&["runs", "runs"]).again("I run it.", None),
         ),
+        ("P-01", "turn-cap", says(ended(1, 4), "max_turn_requests"), says(ended(1, 4), "refusal")),
+        (
+            "P-02",
+            "interrupt-stream",
+            says(rest(1).acted(1.5), "cancelled"),
+            says(rest(1).acted(1.5), "max_tokens"),
+        ),
         ("O-01", "cut-text", rest(1), two_records),
         ("O-02", "cut-text", rest(1), disagrees),
     ]
@@ -290,7 +304,7 @@ fn each_check_has_a_row() {
     let missing: Vec<&str> = CHECKS
         .iter()
         .map(|check| check.id)
-        .filter(|id| !id.starts_with("P-") && !rows.iter().any(|(known, ..)| known == id))
+        .filter(|id| !rows.iter().any(|(known, ..)| known == id))
         .collect();
     assert_eq!(missing, [""; 0]);
 }

@@ -82,7 +82,7 @@ pub(super) fn interrupt(observed: &Observed<'_>) -> Finding {
 }
 
 /// The time of the first call after another time. A call that was on its way then is not counted.
-fn call_after(evidence: &Evidence, time: f64) -> Option<f64> {
+pub(super) fn call_after(evidence: &Evidence, time: f64) -> Option<f64> {
     let calls = &evidence.calls[..evidence.calls_of_first.min(evidence.calls.len())];
     calls.iter().map(|call| call.at).find(|at| *at > time + 0.5)
 }

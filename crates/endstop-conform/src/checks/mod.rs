@@ -14,6 +14,7 @@ mod clean;
 mod ends;
 mod honest;
 mod judging;
+mod protocol;
 mod results;
 mod table;
 mod verdict;

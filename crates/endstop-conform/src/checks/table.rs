@@ -2,7 +2,7 @@
 
 use super::judging::{Observed, not_a_success};
 use super::verdict::{Finding, Level, Severity, Verdict, not_reached};
-use super::{accountable, clean, ends, honest};
+use super::{accountable, clean, ends, honest, protocol};
 use crate::evidence::{Evidence, Kind};
 use crate::profile::Profile;
 use crate::vocabulary::Capability;
@@ -29,7 +29,7 @@ pub struct Check {
     pub needs: &'static [Capability],
     /// `true` if it judges every case, and not those that list it.
     pub every_case: bool,
-    judge: Option<Judge>,
+    judge: Judge,
 }
 
 impl Check {
@@ -52,10 +52,7 @@ impl Check {
         if let Some(problem) = unspoken.filter(|_| !self.every_case) {
             return not_reached(problem.clone());
         }
-        let Some(judge) = self.judge else {
-            return not_reached("this version of the suite has no protocol mode");
-        };
-        let finding = judge(observed);
+        let finding = (self.judge)(observed);
         match finding.verdict {
             Verdict::Fail if !self.must => Finding { verdict: Verdict::Warn, ..finding },
             _ => finding,
@@ -84,10 +81,10 @@ fn no_call(evidence: &Evidence) -> String {
     }
 }
 
-/// A row of the table. `judge` is the function; `every` marks a check of every case, `protocol` one without a function.
+/// A row of the table. `judge` is the function; `every` marks a check of every case.
 macro_rules! checks {
     ($($id:literal $level:ident $must:ident $severity:ident [$($sentence:literal)*] $text:literal
-       [$($need:ident)*] $kind:ident $($judge:path)?;)*) => {
+       [$($need:ident)*] $kind:ident $judge:path;)*) => {
         /// The checks, in the order of the reports.
         pub const CHECKS: &[Check] = &[$(Check {
             id: $id,
@@ -98,16 +95,13 @@ macro_rules! checks {
             text: $text,
             needs: &[$(Capability::$need),*],
             every_case: checks!(@ $kind),
-            judge: checks!(@fn $($judge)?),
+            judge: $judge,
         }),*];
     };
     (@ must) => { true };
     (@ should) => { false };
     (@ every) => { true };
     (@ of_case) => { false };
-    (@ of_protocol) => { true };
-    (@fn) => { None };
-    (@fn $judge:path) => { Some($judge) };
 }
 
 checks! {
@@ -169,8 +163,8 @@ checks! {
     "D-01" Clean must A [31] "a resumed run does not repeat the body of an interrupted call in silence" [Resume] of_case clean::resumed;
     "O-01" Accountable must A [33] "there is one final record, the last, with reason and usage" [Json] every accountable::one_record;
     "O-02" Honest must A [24] "exit status and record agree" [Json] every honest::agreement;
-    "P-01" Honest must A [40] "an agent behind a protocol says the same in the words of the protocol" [Protocol] of_protocol;
-    "P-02" Clean must A [41] "a cancellation behind a protocol ends the run once" [Protocol] of_protocol;
+    "P-01" Honest must A [40] "an agent behind a protocol says the same in the words of the protocol" [Protocol] of_case protocol::words;
+    "P-02" Clean must A [41] "a cancellation behind a protocol ends the run once" [Protocol] of_case protocol::cancelled;
 }
 
 /// Returns a check by its id.

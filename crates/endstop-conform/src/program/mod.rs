@@ -4,6 +4,7 @@
 //! The program runs below a shell that stays after its end, so that the processes that it leaves can be seen before they are
 //! killed. If the suite itself is killed, all of them are killed, too.
 
+mod acp;
 mod elsewhere;
 mod launch;
 mod place;
@@ -12,6 +13,7 @@ pub use launch::{Launch, absolute};
 
 use crate::case::{Act, Case, DocumentedTime, Signal, When};
 use crate::evidence::{Again, Evidence, Exit, Record, Stopped};
+use crate::profile::Serves;
 use crate::provider::{Provider, Script};
 use crate::vocabulary::Capability;
 use elsewhere::Elsewhere;
@@ -73,6 +75,10 @@ pub async fn run(launch: &Launch<'_>, case: &Case) -> io::Result<Evidence> {
     evidence.started = place.bodies();
     evidence.elsewhere = elsewhere.hosts();
     evidence.record = Record::read(&evidence.stdout, &launch.profile.verdict);
+    if launch.profile.serves.is_some() && evidence.has_ended() {
+        // The exit status of a server says nothing about a run; the verdict stands in its place.
+        evidence.exit = Some(Exit::Status(i32::from(evidence.record.success != Some(true))));
+    }
     if evidence.calls.is_empty() {
         let status = match evidence.exit {
             Some(Exit::Status(status)) => format!("exit status {status}"),
@@ -116,10 +122,10 @@ impl Watch<'_> {
         let command = CommandLine::new(start.script()).in_dir(self.place.work());
         let running = command.run(&stop);
         tokio::pin!(running);
-        let watching = self.watch(act, settle);
+        let watching = self.watch(start, act, settle);
         tokio::pin!(watching);
         let ended = tokio::select! {
-            ended = &mut watching => ended,
+            ended = &mut watching => ended?,
             // The shell stays after the end of the program, so that it ends only if it is killed.
             finished = &mut running => {
                 let how = finished?.how();
@@ -131,8 +137,15 @@ impl Watch<'_> {
         Ok(ended)
     }
 
-    async fn watch(&self, act: Option<Act>, settle: u64) -> Ended {
+    async fn watch(
+        &self,
+        start: &place::Start,
+        act: Option<Act>,
+        settle: u64,
+    ) -> io::Result<Ended> {
         let started = Instant::now();
+        let serves = self.launch.profile.serves;
+        let mut client = serves.map(|Serves::Acp| acp::Client::new(self.place, start.task()));
         let before = self.provider.count();
         let mut first_call: Option<Instant> = None;
         let mut event: Option<Instant> = None;
@@ -140,6 +153,9 @@ impl Watch<'_> {
         let exit = loop {
             if let Some(status) = self.place.status() {
                 break Exit::Status(status);
+            }
+            if let Some(client) = &mut client {
+                client.step()?;
             }
             let calls = self.provider.count();
             if calls > before && first_call.is_none() {
@@ -156,7 +172,10 @@ impl Watch<'_> {
                 let due =
                     event.is_some_and(|at| at.elapsed() >= Duration::from_millis(act.after_ms));
                 if due && acted.is_none() {
-                    self.send(act.signal);
+                    match (&mut client, act.signal) {
+                        (Some(client), Signal::Interrupt) => client.cancel(),
+                        _ => self.send(act.signal),
+                    }
                     acted = Some(Instant::now());
                 }
             }
@@ -171,7 +190,7 @@ impl Watch<'_> {
             Exit::Stopped(_) => (None, false),
         };
         let acted = acted.map(|at| at.duration_since(self.began).as_secs_f64());
-        Ended { exit, seconds, acted, left, connection_left }
+        Ok(Ended { exit, seconds, acted, left, connection_left })
     }
 
     fn should_stop(

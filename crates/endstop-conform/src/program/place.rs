@@ -60,9 +60,15 @@ pub(super) struct Place {
 pub(super) struct Start {
     words: Vec<OsString>,
     script: String,
+    task: String,
 }
 
 impl Start {
+    /// Returns the task.
+    pub(super) fn task(&self) -> &str {
+        &self.task
+    }
+
     /// Returns the script that a shell runs.
     pub(super) fn script(&self) -> &str {
         &self.script
@@ -243,18 +249,23 @@ impl Place {
             fs::write(path, &file.text)?;
         }
         variables.insert(MARK.to_owned(), self.mark.clone());
-        let script = self.script(&wiring.command, &variables);
-        for name in ["pid", "status", "out", "err"] {
+        let script = self.script(&wiring.command, &variables, profile.serves.is_some());
+        for name in ["pid", "status", "out", "err", "in"] {
             // Of an earlier start.
             match fs::remove_file(self.private(name)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
             }
         }
-        Ok(Start { words: wiring.command, script })
+        Ok(Start { words: wiring.command, script, task })
     }
 
-    fn script(&self, words: &[OsString], variables: &BTreeMap<String, String>) -> String {
+    fn script(
+        &self,
+        words: &[OsString],
+        variables: &BTreeMap<String, String>,
+        has_input: bool,
+    ) -> String {
         let file = |name: &str| quoted(self.private(name).as_os_str());
         let variables: Vec<String> = variables
             .iter()
@@ -264,10 +275,12 @@ impl Place {
         // The inner shell becomes the program, so that its number is that of the program. The outer one stays, and has
         // handlers, which a program does not inherit, so that a signal to the group does not end it.
         format!(
-            "trap : INT TERM HUP\n\
-             sh -c 'echo $$ >\"$0\"; exec \"$@\"' {pid} env -i {variables} {words} >{out} 2>{err} </dev/null\n\
+            "trap : INT TERM HUP; {pipe}\n\
+             sh -c 'echo $$ >\"$0\"; exec \"$@\"' {pid} env -i {variables} {words} >{out} 2>{err} <{input}\n\
              echo $? >{status}.new; mv {status}.new {status}\n\
              while :; do sleep 1000; done",
+            pipe = if has_input { format!("mkfifo {}", file("in")) } else { ":".to_owned() },
+            input = if has_input { file("in") } else { "/dev/null".to_owned() },
             pid = file("pid"),
             variables = variables.join(" "),
             words = words.join(" "),
@@ -280,6 +293,11 @@ impl Place {
     /// Returns the exit status of the program, once it has ended.
     pub(super) fn status(&self) -> Option<i32> {
         fs::read_to_string(self.private("status")).ok()?.trim().parse().ok()
+    }
+
+    /// Returns the path of the pipe that is the input of the program, once there is one.
+    pub(super) fn input(&self) -> Option<PathBuf> {
+        Some(self.private("in")).filter(|path| path.exists())
     }
 
     /// Returns the number of the program's process.

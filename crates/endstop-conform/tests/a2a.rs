@@ -1,6 +1,13 @@
-//! The agent of the folder `agent` behind ACP and A2A says the same as alone (P-01), and a cancellation ends its run once
-//! (P-02). The mutants do not.
+//! The agent of the folder `agent` behind A2A says the same as alone (P-01), and a cancellation ends its run once (P-02). The
+//! mutants do not. The suite itself judges ACP.
 #![cfg(unix)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::pedantic,
+    missing_docs,
+    reason = "tests"
+)]
 
 use endstop_conform::case;
 use endstop_conform::provider::{Provider, Script};
@@ -36,19 +43,20 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// Starts `agent` or a mutant behind `acp` or `a2a`.
-    fn start(program: &str, protocol: &str, case: &str, flags: &[&str]) -> Server {
+    /// Starts the server of a file, or the mutant with a name.
+    fn start(program: &str, case: &str, flags: &[&str]) -> Server {
         let folder = tempfile::tempdir().unwrap();
         let script = Script::new(case::find(case).unwrap()).in_folder(folder.path());
         let provider = Provider::start(script).unwrap();
         let files = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("agent");
         let mut command = Command::new("python3");
-        match program {
-            "agent" => command.arg(files.join(format!("{protocol}.py"))),
-            mutant => command.arg(files.join("mutants.py")).arg(format!("{mutant}-{protocol}")),
-        };
+        if program.ends_with(".py") {
+            command.arg(files.join(program));
+        } else {
+            command.arg(files.join("mutants.py")).arg(program);
+        }
         command.args(flags).env("OPENAI_BASE_URL", provider.base()).env_remove("OPENAI_API_KEY");
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
         let (sender, lines) = channel();
         let output = BufReader::new(child.stdout.take().unwrap());
         std::thread::spawn(move || {
@@ -62,36 +70,6 @@ impl Server {
         while self.provider.count() == 0 {
             assert!(Instant::now() < until, "the agent made no call");
             std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    fn say(&mut self, message: Value) {
-        writeln!(self.child.stdin.as_mut().unwrap(), "{message}").unwrap();
-    }
-
-    /// Opens a session of ACP, and sends a prompt in it with the id 3.
-    fn prompt(&mut self) {
-        let folder = std::env::temp_dir();
-        self.say(json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": 1}}));
-        self.say(json!({"jsonrpc": "2.0", "id": 2, "method": "session/new", "params": {"cwd": folder, "mcpServers": []}}));
-        let opened = self.line();
-        assert_eq!(opened["id"], 1, "{opened}");
-        let session = self.line()["result"]["sessionId"].clone();
-        let prompt = [json!({"type": "text", "text": "Do it."})];
-        self.say(json!({"jsonrpc": "2.0", "id": 3, "method": "session/prompt", "params": {"sessionId": session, "prompt": prompt}}));
-    }
-
-    fn line(&self) -> Value {
-        serde_json::from_str(&self.lines.recv_timeout(SOON).unwrap()).unwrap()
-    }
-
-    /// Returns the verdict of the prompt.
-    fn stop_reason(&self) -> String {
-        loop {
-            let message = self.line();
-            if message["id"] == 3 {
-                return message["result"]["stopReason"].as_str().unwrap_or("error").to_owned();
-            }
         }
     }
 
@@ -126,63 +104,32 @@ fn message(returns_at_once: bool) -> Value {
     json!({"message": message, "configuration": {"returnImmediately": returns_at_once}})
 }
 
-/// Returns the verdict of a run in the words of a protocol.
-fn verdict(program: &str, protocol: &str, case: &str, flags: &[&str]) -> String {
-    let mut server = Server::start(program, protocol, case, flags);
-    if protocol == "acp" {
-        server.prompt();
-        return server.stop_reason();
-    }
+/// Returns the last state of a task.
+fn verdict(program: &str, case: &str, flags: &[&str]) -> String {
+    let server = Server::start(program, case, flags);
     let task = Server::call(&server.address(), "SendMessage", &message(false));
     task["task"]["status"]["state"].as_str().unwrap().to_owned()
 }
 
 #[test]
-fn protocols_say_the_same() {
+fn states_say_the_same() {
     let cap: &[&str] = &["--max-turns", "4"];
-    for (case, flags, acp, a2a) in [
-        ("plain", &[][..], "end_turn", "COMPLETED"),
-        ("turn-cap", cap, "max_turn_requests", "FAILED"),
-        ("cut-text", &[], "max_tokens", "FAILED"),
-        ("refusal", &[], "refusal", "FAILED"),
-        ("filtered", &[], "error", "FAILED"),
-        ("unauthorised", &[], "error", "FAILED"),
+    for (case, flags, state) in [
+        ("plain", &[][..], "COMPLETED"),
+        ("turn-cap", cap, "FAILED"),
+        ("cut-text", &[], "FAILED"),
+        ("refusal", &[], "FAILED"),
+        ("filtered", &[], "FAILED"),
+        ("unauthorised", &[], "FAILED"),
     ] {
-        assert_eq!(verdict("agent", "acp", case, flags), acp, "{case}");
-        assert_eq!(verdict("agent", "a2a", case, flags), format!("TASK_STATE_{a2a}"), "{case}");
+        assert_eq!(verdict("a2a.py", case, flags), format!("TASK_STATE_{state}"), "{case}");
     }
-    assert_eq!(verdict("P-01", "acp", "turn-cap", cap), "end_turn");
-    assert_eq!(verdict("P-01", "a2a", "turn-cap", cap), "TASK_STATE_COMPLETED");
-}
-
-/// Cancels a prompt in mid-stream. Returns its verdicts, and the number of calls after the first one.
-fn cancelled_prompt(program: &str) -> (Vec<String>, usize) {
-    let mut server = Server::start(program, "acp", INTERRUPTED, &[]);
-    server.prompt();
-    server.waits_for_call();
-    server.say(
-        json!({"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": "session-1"}}),
-    );
-    let mut verdicts = vec![server.stop_reason()];
-    let calls = server.provider.count();
-    let until = Instant::now() + AFTER;
-    while let Ok(line) = server.lines.recv_timeout(until.saturating_duration_since(Instant::now()))
-    {
-        verdicts.push(line);
-    }
-    (verdicts, server.provider.count() - calls)
-}
-
-#[test]
-fn cancelled_prompt_ends_once() {
-    assert_eq!(cancelled_prompt("agent"), (vec!["cancelled".to_owned()], 0));
-    let (verdicts, later) = cancelled_prompt("P-02");
-    assert!(verdicts.len() > 1 || later > 0, "{verdicts:?}, {later} calls");
+    assert_eq!(verdict("P-01-a2a", "turn-cap", cap), "TASK_STATE_COMPLETED");
 }
 
 /// Cancels a task in mid-stream. Returns its state at once and later, and the number of calls after the first one.
 fn cancelled_task(program: &str) -> (Value, Value, usize) {
-    let server = Server::start(program, "a2a", INTERRUPTED, &[]);
+    let server = Server::start(program, INTERRUPTED, &[]);
     let address = server.address();
     let task = Server::call(&address, "SendMessage", &message(true))["task"]["id"].clone();
     server.waits_for_call();
@@ -197,22 +144,17 @@ fn cancelled_task(program: &str) -> (Value, Value, usize) {
 #[test]
 fn cancelled_task_ends_once() {
     let state = Value::from("TASK_STATE_CANCELED");
-    assert_eq!(cancelled_task("agent"), (state.clone(), state.clone(), 0));
-    assert_ne!(cancelled_task("P-02"), (state.clone(), state, 0));
+    assert_eq!(cancelled_task("a2a.py"), (state.clone(), state.clone(), 0));
+    assert_ne!(cancelled_task("P-02-a2a"), (state.clone(), state, 0));
 }
 
 #[test]
 fn run_ends_with_its_client() {
     // A client that resets the connection, because it has not read the first event.
-    let server = Server::start("agent", "a2a", INTERRUPTED, &[]);
+    let server = Server::start("a2a.py", INTERRUPTED, &[]);
     let stream = Server::request(&server.address(), "SendStreamingMessage", &message(false));
     server.waits_for_call();
     drop(stream);
-    let mut acp = Server::start("agent", "acp", INTERRUPTED, &[]);
-    acp.prompt();
-    acp.waits_for_call();
-    drop(acp.child.stdin.take());
     std::thread::sleep(AFTER);
-    assert_eq!((server.provider.count(), acp.provider.count()), (1, 1));
-    assert!(acp.child.try_wait().unwrap().is_some(), "the program outlives its client");
+    assert_eq!(server.provider.count(), 1);
 }
