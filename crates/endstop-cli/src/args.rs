@@ -97,6 +97,8 @@ pub(crate) enum Command {
     /// Compare two policies, two sets of runs, or single runs: differences in success, steps and cost.
     #[command(subcommand)]
     Compare(CompareCommand),
+    /// List the prices that apply, with their dates and origins, or update them.
+    Prices(PricesArgs),
     /// List the supported providers, with their keys and endpoints.
     Providers(ProvidersArgs),
     /// List the termination policies with their defaults.
@@ -421,6 +423,25 @@ pub(crate) struct ExplainArgs {
     /// The journal file [default: journal.db in the user's state folder].
     #[arg(long, value_name = "FILE")]
     pub(crate) journal: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct PricesArgs {
+    /// Show all prices of this model, PROVIDER/MODEL; the first one applies.
+    pub(crate) model: Option<String>,
+    #[command(subcommand)]
+    pub(crate) command: Option<PricesCommand>,
+}
+
+#[derive(Clone, Debug, clap::Subcommand)]
+pub(crate) enum PricesCommand {
+    /// Read a published list of prices into your configuration folder.
+    Update {
+        /// The list: api.json of models.dev, or model_prices_and_context_window.json of LiteLLM.
+        #[arg(long, value_name = "FILE")]
+        from: PathBuf,
+    },
 }
 
 #[derive(Clone, Debug, clap::Args)]

@@ -115,6 +115,7 @@ fn main() -> ExitCode {
         Command::Audit(audit) => commands::audit::run(&audit, json),
         Command::Backtest(backtest) => commands::backtest::run(&backtest, json),
         Command::Compare(compare) => commands::compare::run(&compare, json),
+        Command::Prices(prices) => commands::prices::run(&prices, json),
         Command::Providers(providers) => commands::providers::run(&providers, json),
         Command::Trust(trust) => commands::trust::run(&trust, json),
         Command::Config(ConfigCommand::Show(run)) => commands::config::show(&run, json),

@@ -17,6 +17,7 @@ pub(crate) mod guard;
 mod one_run;
 pub(crate) mod pages;
 pub(crate) mod policies;
+pub(crate) mod prices;
 pub(crate) mod providers;
 pub(crate) mod run;
 pub(crate) mod runs;

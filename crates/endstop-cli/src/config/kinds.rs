@@ -224,9 +224,11 @@ impl Spelled for PriceText {
         parse_price(&text).map_err(|error| Problem::Whole(shown(&error.to_string())))
     }
 
-    fn in_flag(text: &str, _: &str) -> Result<Price, String> {
-        // The error already begins with `price:`, so that `--` in front makes it the flag's name.
-        parse_price(text).map_err(|error| format!("--{error}"))
+    fn in_flag(text: &str, flag: &str) -> Result<Price, String> {
+        parse_price(text).map_err(|error| {
+            let problem = error.to_string();
+            format!("{flag}: {}", problem.strip_prefix("price: ").unwrap_or(&problem))
+        })
     }
 }
 

@@ -12,6 +12,8 @@ mod load;
 pub(crate) mod notify;
 pub(crate) mod params;
 pub(crate) mod park;
+pub(crate) mod price_file;
+pub(crate) mod prices;
 pub(crate) mod servers;
 pub(crate) mod settings;
 pub(crate) mod spend;

@@ -2,6 +2,7 @@
 
 use crate::config::http;
 use crate::config::journal_path;
+use crate::config::price_file;
 use crate::config::settings::{Apply, ROWS, Settings};
 use crate::config::spend::SpendSettings;
 use crate::failure::{Failure, Result};
@@ -64,6 +65,7 @@ pub(crate) async fn built(
     journal: Option<&SqliteJournal>,
     asked_on: AskedOn,
 ) -> Result<Built> {
+    let settings = price_file::with_own_price(settings)?;
     let saved = settings.saved();
     check(&settings, asked_on, journal.is_some(), cassette.records())?;
     let provider = cassette.provider(|| http_provider(&settings))?;
@@ -186,7 +188,7 @@ fn fallback_provider(settings: &Settings, model: &str) -> Result<HttpProvider> {
         message: format!("--fallback {model}: {}", failure.message),
         ..failure
     };
-    http_provider(&own).map_err(wrong)
+    http_provider(&price_file::with_own_price(own)?).map_err(wrong)
 }
 
 /// Adds the built-in tools and those of the servers.

@@ -7,6 +7,7 @@
 
 use super::agent::{budget_of_day, http_provider, with_settings, with_tools};
 use super::servers::Servers;
+use crate::config::price_file;
 use crate::config::settings::Settings;
 use crate::failure::{Failure, Result};
 use crate::notify::Notifier;
@@ -52,6 +53,7 @@ impl ServedAgent {
         };
         let stored_in = journal.map(|journal| journal.path().to_owned());
         let settings = Settings { stored_in, ..settings };
+        let settings = price_file::with_own_price(settings).map_err(named)?;
         if settings.model.is_none() && settings.base_url.is_none() {
             let problem = "no model is configured; set `model = \"PROVIDER/MODEL\"`";
             return Err(named(Failure::usage(problem)));

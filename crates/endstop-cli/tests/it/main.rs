@@ -75,6 +75,7 @@ mod parked;
 mod planted;
 #[cfg(target_os = "linux")]
 mod planted_places;
+mod prices;
 mod record;
 mod recorded;
 mod replay;

@@ -11,7 +11,7 @@ use crate::exchange::{ClientFacts, Route as Line, RunKey, RunName, Salt, Threads
 use crate::proxy::{RequestHead, UpstreamMap};
 use endstop_core::Price;
 use endstop_wire::WireFormat;
-use endstop_wire::catalog::prices::ModelInfo;
+use endstop_wire::catalog::prices::{ModelInfo, PriceSource};
 use http::Uri;
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
@@ -194,13 +194,16 @@ impl Gate {
 
     /// Returns the price of a call. If it names two models, that is the higher one.
     pub(super) fn price(&self, named: &NamedModels<'_>, prompt_bytes: u64) -> CallPrice {
-        if let Some(price) = self.settings().price {
+        let settings = self.settings();
+        if let Some(price) = settings.price {
             return CallPrice { price: Some(price), ..CallPrice::default() };
         }
-        let look = |model: &str| price_of(named.format, named.host, model);
+        let look = |model: &str| price_of(&settings.prices, named.format, named.host, model);
         let info = named.model.and_then(look);
-        let mut found =
-            CallPrice { price: info.as_ref().map(|info| info.price), info, other_unknown: None };
+        let price = info.as_ref().map(|info| info.price);
+        // The model that answers has its price in the catalogue, which the user's own must not be compared with.
+        let info = info.filter(|info| info.source != PriceSource::User);
+        let mut found = CallPrice { price, info, other_unknown: None };
         if let Some(name) = named.other {
             match look(name) {
                 Some(other) => {

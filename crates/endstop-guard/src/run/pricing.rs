@@ -1,6 +1,6 @@
 //! The provider behind an upstream, with its dialect and its prices.
 
-use endstop_wire::catalog::prices::{self, ModelInfo};
+use endstop_wire::catalog::prices::{ModelInfo, PriceBook};
 use endstop_wire::catalog::providers::{PROVIDERS, ProviderInfo};
 use endstop_wire::dialect::{self, Dialect, WireFormat, dialect_at};
 use http::Uri;
@@ -10,10 +10,14 @@ use std::sync::LazyLock;
 ///
 /// The provider is found by the upstream's host; behind any other host (a company's gateway) the
 /// price is that of the format's own provider.
-pub(super) fn price_of(format: WireFormat, host: Option<&str>, model: &str) -> Option<ModelInfo> {
+pub(super) fn price_of(
+    book: &PriceBook,
+    format: WireFormat,
+    host: Option<&str>,
+    model: &str,
+) -> Option<ModelInfo> {
     let by_host = host.and_then(provider_at).map(|provider| provider.id);
-    let provider = by_host.or_else(|| format.catalogue())?;
-    prices::lookup(provider, model)
+    book.lookup(by_host.or_else(|| format.catalogue()).unwrap_or_default(), model)
 }
 
 /// The reason for a refusal of a call in which servers may read another model than guard does.

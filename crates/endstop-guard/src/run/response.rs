@@ -6,6 +6,7 @@ use super::pricing::price_of;
 use crate::exchange::Structured;
 use crate::proxy::ResponseHead;
 use endstop_core::{ErrorClass, ModelError, ModelTurn, Part, SignalReason};
+use endstop_wire::catalog::prices::PriceBook;
 use endstop_wire::{Decoded, Eof, Headers, StreamDecoder};
 
 /// Creates the decoder of a response.
@@ -83,7 +84,9 @@ fn price_model(decoded: &mut Decoded, facts: &CallFacts) {
     let (Some(asked), Some(turn)) = (&facts.catalogue, &mut decoded.turn) else { return };
     let Some(model) = turn.model.as_deref().filter(|_| turn.cost.is_none()) else { return };
     let host = facts.host.as_deref();
-    let Some(answered) = price_of(facts.dialect.family, host, model) else { return };
+    let Some(answered) = price_of(&PriceBook::new(), facts.dialect.family, host, model) else {
+        return;
+    };
     let cost = answered.price.cost(&turn.usage);
     if cost > asked.price.cost(&turn.usage) {
         turn.cost = Some(cost);

@@ -5,6 +5,7 @@ use super::meter::Meter;
 use crate::clients::AwsKeys;
 use endstop::budget::SharedBudget;
 use endstop_core::{GuestMode, Limits, Price, TerminationPolicy, ToolPolicy, Watch};
+use endstop_wire::catalog::prices::PriceBook;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -94,6 +95,8 @@ pub struct Settings {
     pub cap_output: bool,
     /// A price for all models, instead of the catalogue's.
     pub price: Option<Price>,
+    /// Prices of models, over those of the catalogue.
+    pub prices: Arc<PriceBook>,
     /// `true` if the program is known to be a coding agent, which offers tools with each turn: a call
     /// without tools is then none, even if its headers do not name the client.
     pub is_agent: bool,
@@ -174,6 +177,7 @@ impl Default for Settings {
             other: None,
             cap_output: false,
             price: None,
+            prices: Arc::default(),
             is_agent: false,
             attended: None,
             aws: None,

@@ -8,6 +8,7 @@ mod terminal;
 
 use crate::args::GuardArgs;
 use crate::config::journal_path::{self, JournalPath};
+use crate::config::price_file;
 use crate::config::settings::Settings as Configured;
 use crate::config::state::OF_GUARD;
 use crate::config::trust::Origin;
@@ -203,6 +204,7 @@ fn settings(args: &GuardArgs, configured: &Configured) -> Result<Settings> {
     });
     settings.tools = Arc::new(limited.collect());
     settings.price = configured.price;
+    settings.prices = Arc::new(price_file::price_book(configured)?);
     settings.aws = aws_keys();
     Ok(settings)
 }

@@ -20,6 +20,7 @@ use crate::config::limits::LimitTable;
 use crate::config::notify::{NotifySettings, NotifyTable};
 use crate::config::params::{ParamSettings, ParamTable};
 use crate::config::park::{Ask, Park};
+use crate::config::prices::{self, PricesTable};
 use crate::config::servers::Servers;
 use crate::config::spend::{SpendSettings, SpendTable};
 use crate::config::trust::{Origin, shown, tighten};
@@ -519,6 +520,18 @@ settings! {
             Some(value) => builder.price(value),
             None => builder,
         }),
+    }
+    /// A bound on the price of models without one, in US dollars per million tokens: in=30,out=150.
+    unknown_price: One<PriceText>, {
+        key: Some("unknown_price"), flag: Some(flag("unknown-price", "PRICE", Heading::Journal)),
+        commands: RUN | BRANCH | ACP | GUARD | AGENT,
+        trust: Trust::Nothing, stored: Stored::No, show: as_json, apply: Apply::Command,
+    }
+    /// The prices of models.
+    prices: PricesTable, {
+        key: Some("prices"), flag: None, commands: FILE,
+        // A price determines when a budget is spent.
+        trust: Trust::Nothing, stored: Stored::No, show: |own| prices::shown_rows(own), apply: Apply::Command,
     }
     /// The project of the run: its ceilings per day apply ([spend.projects.NAME] in a settings file), and
     /// `endstop spend` lists it.

@@ -15,7 +15,8 @@ use std::path::Path;
 pub(crate) const MOST: u64 = 1 << 20;
 
 /// The tables whose members are separate settings.
-const TABLES: [&str; 7] = ["agents", "http", "limits", "mcp", "notify", "params", "spend"];
+const TABLES: [&str; 8] =
+    ["agents", "http", "limits", "mcp", "notify", "params", "prices", "spend"];
 
 /// A parsed settings file.
 #[derive(Debug)]

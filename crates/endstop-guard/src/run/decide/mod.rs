@@ -270,7 +270,8 @@ fn reserve_window(
     if run.settings.is_strict() {
         return;
     }
-    let info = price_of(named.format, named.host, named.model.unwrap_or_default());
+    let model = named.model.unwrap_or_default();
+    let info = price_of(&run.settings.prices, named.format, named.host, model);
     let window = info.and_then(|info| info.context_window).unwrap_or(DEFAULT_WINDOW);
     // Without a strict ceiling, the kernel estimates a token for four bytes.
     placed.prompt_bytes = placed.prompt_bytes.max(window.saturating_mul(4));

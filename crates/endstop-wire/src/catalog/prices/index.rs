@@ -49,6 +49,13 @@ pub(super) struct Section {
     patterns: Vec<(&'static str, usize)>,
 }
 
+/// Returns the date in the first line of the catalogue.
+pub(super) fn date() -> &'static str {
+    let line = CATALOGUE.lines().next().unwrap_or_default();
+    let rest = line.split_once("as of ").map_or("", |(_, rest)| rest);
+    rest.split_once(". ").map_or(rest, |(date, _)| date)
+}
+
 /// All providers, sorted by id.
 static SECTIONS: LazyLock<Vec<Section>> = LazyLock::new(|| {
     let mut sections: Vec<Section> = Vec::new();

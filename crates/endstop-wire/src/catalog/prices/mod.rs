@@ -114,6 +114,7 @@ impl fmt::Display for PriceSource {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PriceBook {
     own: BTreeMap<String, Price>,
+    unknown: Option<Price>,
 }
 
 impl PriceBook {
@@ -123,27 +124,39 @@ impl PriceBook {
     }
 
     /// Adds a price for `"provider/model"` that takes precedence over the catalogue. Names are
-    /// case-insensitive.
+    /// case-insensitive, and a provider may have any of its names.
     #[must_use]
     pub fn with(mut self, provider_and_model: &str, price: Price) -> PriceBook {
-        self.own.insert(fold(provider_and_model), price);
+        let (provider, model) = provider_and_model.split_once('/').unwrap_or_default();
+        self.own.insert(key(provider, model), price);
         self
+    }
+
+    /// Sets the price of models that have none: an upper bound, so it is not exact.
+    #[must_use]
+    pub fn with_unknown(mut self, price: Price) -> PriceBook {
+        self.unknown = Some(price);
+        self
+    }
+
+    /// Returns the user's own price of a model.
+    pub fn own(&self, provider: &str, model: &str) -> Option<Price> {
+        self.own.get(&key(provider, model)).copied()
     }
 
     /// Returns the model's price together with its known limits.
     pub fn lookup(&self, provider: &str, model: &str) -> Option<ModelInfo> {
-        let own = self.own.get(&format!("{}/{}", fold(provider), fold(model))).copied();
-        let Some(price) = own else {
-            return lookup(provider, model);
-        };
-        Some(ModelInfo {
+        let users = |price, exact| ModelInfo {
             price,
-            // A user's price applies to every call, whatever its size or hour is.
-            exact: true,
+            exact,
             context_window: find(provider, model).and_then(|found| found.context_window()),
             source: PriceSource::User,
             variants: "",
-        })
+        };
+        // A user's price applies to every call, whatever its size or hour is.
+        let own = self.own(provider, model).map(|price| users(price, true));
+        let listed = own.or_else(|| lookup(provider, model));
+        listed.or_else(|| self.unknown.map(|price| users(price, false)))
     }
 }
 
@@ -232,6 +245,16 @@ fn dashed_date(model: &str) -> Cow<'_, str> {
     if found { Cow::Owned(parts.join("-")) } else { Cow::Borrowed(model) }
 }
 
+/// Returns the key of a model among the user's own prices.
+fn key(provider: &str, model: &str) -> String {
+    format!("{}/{}", canonical(&fold(provider)), fold(model))
+}
+
+/// Returns the date of the catalogue.
+pub fn catalogue_date() -> &'static str {
+    index::date()
+}
+
 fn fold(name: &str) -> String {
     name.trim().to_lowercase()
 }
@@ -318,6 +341,34 @@ mod tests {
         let acme = book.lookup("openrouter", "acme/model").unwrap();
         assert_eq!((acme.price, acme.context_window), (own, None));
         assert_eq!(book.lookup("anthropic", "claude-3-opus"), lookup("anthropic", "claude-3-opus"));
+    }
+
+    #[test]
+    fn own_price_has_any_name_of_its_provider() {
+        let price = parse_price("in=1,out=2").unwrap();
+        let book = PriceBook::new().with("google/g-new", price).with("gemini/g-newer", price);
+        for provider in ["gemini", "google", "vertex"] {
+            for model in ["g-new", "G-newer"] {
+                assert_eq!(book.own(provider, model), Some(price), "{provider}/{model}");
+            }
+        }
+        assert_eq!(book.own("openai", "g-new"), None);
+    }
+
+    #[test]
+    fn model_without_price_has_the_bound() {
+        let bound = parse_price("in=30,out=150").unwrap();
+        let book = PriceBook::new().with_unknown(bound);
+        let unknown = book.lookup("openai", "gpt-of-tomorrow").unwrap();
+        assert_eq!(
+            (unknown.price, unknown.exact, unknown.source),
+            (bound, false, PriceSource::User)
+        );
+        assert_eq!(
+            book.lookup("anthropic", "claude-3-haiku"),
+            lookup("anthropic", "claude-3-haiku")
+        );
+        assert_eq!(catalogue_date().len(), "2026-11-21".len());
     }
 
     #[test]
