@@ -2,18 +2,15 @@
 
 use crate::config::journal_path::{self, JournalPath};
 use crate::config::settings::Settings;
-use crate::config::spend::Ceilings;
 use crate::config::trust::Layers;
 use crate::failure::{Failure, Result};
 use crate::output;
 use crate::render::date::now_ms;
 use crate::render::spend::{Account, Group, lines};
 use crate::spend_args::{By, SpendArgs};
-use endstop::journal::{DayBooks, RunSpending};
+use endstop::journal::{JournalError, Period, RunSpending, SpendBooks, SqliteJournal};
 use std::collections::BTreeMap;
 use std::path::Path;
-
-const DAY_MS: u64 = 86_400_000;
 
 pub(crate) fn run(args: &SpendArgs, as_json: bool) -> Result {
     // Entries that need consent are left out, as in a run that does not have it.
@@ -22,11 +19,9 @@ pub(crate) fn run(args: &SpendArgs, as_json: bool) -> Result {
     let journal = journal_path::to_read(&place)?;
     let now = now_ms();
     let since = args.since.map_or(0, |since| since.unix_ms(now));
-    let wrong = |error: endstop::journal::JournalError| Failure::usage(error.to_string());
+    let wrong = |error: JournalError| Failure::usage(error.to_string());
     let groups = groups(args.by, &journal.spending(since).map_err(wrong)?);
-    let books = journal.day_books(now / DAY_MS, now).map_err(wrong)?;
-    let resets = (now / DAY_MS + 1) * DAY_MS;
-    let accounts = accounts(&settings, &books, resets);
+    let accounts = accounts(&settings, &journal, now).map_err(wrong)?;
     if as_json {
         for group in &groups {
             output::json(&group.json(by_name(args.by)));
@@ -76,30 +71,39 @@ fn groups(by: By, runs: &[RunSpending]) -> Vec<Group> {
     all.into_values().collect()
 }
 
-/// Returns the ceilings of today, each with its books.
-fn accounts(settings: &Settings, books: &[DayBooks], resets_ms: u64) -> Vec<Account> {
-    let account = |name: Option<&str>, ceilings: Ceilings, books: Vec<&DayBooks>| {
-        let Ceilings { max_usd_per_day, max_tokens_per_day } = ceilings;
-        (ceilings != Ceilings::default()).then(|| Account {
-            project: name.map(str::to_owned),
-            max_usd_per_day,
-            max_tokens_per_day,
-            books: books.into_iter().fold(DayBooks::default(), added),
-            resets_ms,
-        })
-    };
+/// Returns the ceilings, each with its books.
+fn accounts(
+    settings: &Settings,
+    journal: &SqliteJournal,
+    now: u64,
+) -> Result<Vec<Account>, JournalError> {
     let spend = &settings.spend;
-    let mut all: Vec<Account> =
-        account(None, spend.all, books.iter().collect()).into_iter().collect();
-    for (name, ceilings) in &spend.projects {
-        let own = books.iter().filter(|books| books.project.as_ref() == Some(name));
-        all.extend(account(Some(name), *ceilings, own.collect()));
+    let projects = spend.projects.iter().map(|(name, ceilings)| (Some(name), ceilings));
+    let mut all = Vec::new();
+    for (project, ceilings) in std::iter::once((None, &spend.all)).chain(projects) {
+        for period in Period::ALL {
+            let (max_usd, max_tokens) = (ceilings.usd(period), ceilings.tokens(period));
+            if max_usd.is_none() && max_tokens.is_none() {
+                continue;
+            }
+            let books = journal.books(period, now, now)?;
+            let counts =
+                |books: &&SpendBooks| project.is_none() || books.project.as_ref() == project;
+            all.push(Account {
+                period,
+                project: project.cloned(),
+                max_usd,
+                max_tokens,
+                books: books.iter().filter(counts).fold(SpendBooks::default(), added),
+                resets_ms: period.around(now).1,
+            });
+        }
     }
-    all
+    Ok(all)
 }
 
-fn added(sum: DayBooks, books: &DayBooks) -> DayBooks {
-    DayBooks {
+fn added(sum: SpendBooks, books: &SpendBooks) -> SpendBooks {
+    SpendBooks {
         project: sum.project,
         spent: sum.spent + books.spent,
         spent_tokens: sum.spent_tokens.saturating_add(books.spent_tokens),

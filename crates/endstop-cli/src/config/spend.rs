@@ -1,11 +1,11 @@
-//! Ceilings per day: the table `[spend]` of a settings file, and the project of a run.
+//! Ceilings per hour, day, week and month: the table `[spend]` of a settings file, and the project of a run.
 //!
 //! ```toml
 //! project = "web"
 //!
 //! [spend]
 //! max_usd_per_day = 20.0
-//! max_tokens_per_day = 50_000_000
+//! max_tokens_per_month = 500_000_000
 //!
 //! [spend.projects.web]
 //! max_usd_per_day = 5.0
@@ -17,23 +17,28 @@ use crate::spend_args::project;
 use endstop::NanoUsd;
 use endstop::budget::SharedBudget;
 use endstop::core::limits::unknown_key;
-use endstop::journal::{DayBudget, SqliteJournal};
+use endstop::journal::{Period, SpendBudget, SqliteJournal};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// The keys of the table; those of a project are the first two.
-const KEYS: [&str; 3] = ["max_usd_per_day", "max_tokens_per_day", "projects"];
+/// The key of the ceilings of projects.
+const PROJECTS: &str = "projects";
 
-/// Ceilings per day. `None`: no ceiling.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub(crate) struct Ceilings {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) max_usd_per_day: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) max_tokens_per_day: Option<u64>,
+/// Returns the keys of a table of ceilings.
+fn keys() -> Vec<String> {
+    let of = |unit: &'static str| Period::ALL.map(|period| key(unit, period));
+    [of("usd"), of("tokens")].concat()
 }
+
+fn key(unit: &str, period: Period) -> String {
+    format!("max_{unit}_per_{}", period.name())
+}
+
+/// Ceilings by their keys, such as `max_usd_per_day`. Each value is an amount.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Ceilings(BTreeMap<String, Value>);
 
 /// The table `[spend]`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -69,24 +74,35 @@ impl Kind for SpendTable {
 
 impl Ceilings {
     fn take(&mut self, key: &str, value: &Value) -> Result<(), String> {
-        let off = value.as_str() == Some("off");
-        if key == "max_usd_per_day" {
-            let usd = value.as_f64().filter(|usd| usd.is_finite() && *usd >= 0.0);
-            if usd.is_none() && !off {
-                return Err(format!("`{key}`: expected a number of dollars, or \"off\""));
-            }
-            self.max_usd_per_day = usd;
-        } else {
-            if value.as_u64().is_none() && !off {
-                return Err(format!("`{key}`: expected a whole number of tokens, or \"off\""));
-            }
-            self.max_tokens_per_day = value.as_u64();
+        if value.as_str() == Some("off") {
+            self.0.remove(key);
+            return Ok(());
         }
+        let expected = if key.starts_with("max_usd") {
+            let is_amount = value.as_f64().is_some_and(|usd| usd.is_finite() && usd >= 0.0);
+            (!is_amount).then_some("a number of dollars")
+        } else {
+            value.as_u64().is_none().then_some("a whole number of tokens")
+        };
+        if let Some(expected) = expected {
+            return Err(format!("`{key}`: expected {expected}, or \"off\""));
+        }
+        self.0.insert(key.to_owned(), value.clone());
         Ok(())
     }
 
-    fn is_none(self) -> bool {
-        self == Ceilings::default()
+    /// The ceiling on dollars of a period.
+    pub(crate) fn usd(&self, period: Period) -> Option<f64> {
+        self.0.get(&key("usd", period)).and_then(Value::as_f64)
+    }
+
+    /// The ceiling on tokens of a period.
+    pub(crate) fn tokens(&self, period: Period) -> Option<u64> {
+        self.0.get(&key("tokens", period)).and_then(Value::as_u64)
+    }
+
+    fn is_none(&self) -> bool {
+        self.0.is_empty()
     }
 }
 
@@ -96,11 +112,14 @@ impl SpendSettings {
     /// # Errors
     /// Describes the invalid value.
     pub(crate) fn take(&mut self, member: &str, value: &Value) -> Result<(), String> {
-        if !KEYS.contains(&member) {
-            return Err(format!("`{member}`: {}", unknown_key(member, &KEYS)));
-        }
-        if member != "projects" {
+        let keys = keys();
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+        if keys.contains(&member) {
             return self.all.take(member, value);
+        }
+        if member != PROJECTS {
+            let keys = [&keys[..], &[PROJECTS]].concat();
+            return Err(format!("`{member}`: {}", unknown_key(member, &keys)));
         }
         let projects = value.as_object().ok_or("`projects`: expected a table")?;
         for (name, value) in projects {
@@ -109,8 +128,8 @@ impl SpendSettings {
             let table = value.as_object().ok_or_else(|| wrong("expected a table".to_owned()))?;
             let ceilings = self.projects.entry(name.clone()).or_default();
             for (key, value) in table {
-                if !KEYS[..2].contains(&key.as_str()) {
-                    let unknown = unknown_key(key, &KEYS[..2]);
+                if !keys.contains(&key.as_str()) {
+                    let unknown = unknown_key(key, &keys);
                     return Err(wrong(format!("`{key}`: {unknown}")));
                 }
                 ceilings.take(key, value).map_err(wrong)?;
@@ -121,23 +140,17 @@ impl SpendSettings {
 
     /// Puts the ceilings of the user's own file over these, which a journal stored.
     pub(crate) fn below(mut self, own: &SpendSettings) -> SpendSettings {
-        let over = |stored: &mut Ceilings, own: Ceilings| {
-            stored.max_usd_per_day = own.max_usd_per_day.or(stored.max_usd_per_day);
-            stored.max_tokens_per_day = own.max_tokens_per_day.or(stored.max_tokens_per_day);
-        };
-        over(&mut self.all, own.all);
+        self.all.0.extend(own.all.0.clone());
         for (name, ceilings) in &own.projects {
-            over(self.projects.entry(name.clone()).or_default(), *ceilings);
+            self.projects.entry(name.clone()).or_default().0.extend(ceilings.0.clone());
         }
         self
     }
 
     /// Returns the ceilings for display.
     pub(crate) fn shown(&self) -> Members {
-        let mut shown = vec![
-            (".max_usd_per_day".to_owned(), json!(self.all.max_usd_per_day)),
-            (".max_tokens_per_day".to_owned(), json!(self.all.max_tokens_per_day)),
-        ];
+        let value = |key: &String| self.all.0.get(key).cloned().unwrap_or_default();
+        let mut shown: Members = keys().iter().map(|key| (format!(".{key}"), value(key))).collect();
         if !self.projects.is_empty() {
             shown.push((".projects".to_owned(), json!(self.projects)));
         }
@@ -151,32 +164,34 @@ impl SpendSettings {
 
     /// Returns the ceilings of a project's runs; without a name, those of runs without a project.
     fn of_project(&self, name: Option<&str>) -> Ceilings {
-        name.and_then(|name| self.projects.get(name)).copied().unwrap_or_default()
+        name.and_then(|name| self.projects.get(name)).cloned().unwrap_or_default()
     }
 
-    /// Returns the budget of the day for a run of a project; `None` if nothing bounds it.
-    fn day_budget(&self, project: Option<&str>) -> Option<DayBudget> {
-        let mut budget = DayBudget::new();
+    /// Returns the budget of all periods for a run of a project; `None` if nothing bounds it.
+    fn spend_budget(&self, project: Option<&str>) -> Option<SpendBudget> {
+        let mut budget = SpendBudget::new();
         if let Some(project) = project {
             budget = budget.project(project);
         }
-        if let Some(usd) = self.all.max_usd_per_day {
-            budget = budget.max_usd(NanoUsd::from_usd(usd));
-        }
-        if let Some(tokens) = self.all.max_tokens_per_day {
-            budget = budget.max_tokens(tokens);
-        }
         let own = self.of_project(project);
-        if let Some(usd) = own.max_usd_per_day {
-            budget = budget.project_max_usd(NanoUsd::from_usd(usd));
+        for period in Period::ALL {
+            if let Some(usd) = self.all.usd(period) {
+                budget = budget.max_usd(period, NanoUsd::from_usd(usd));
+            }
+            if let Some(tokens) = self.all.tokens(period) {
+                budget = budget.max_tokens(period, tokens);
+            }
+            if let Some(usd) = own.usd(period) {
+                budget = budget.project_max_usd(period, NanoUsd::from_usd(usd));
+            }
+            if let Some(tokens) = own.tokens(period) {
+                budget = budget.project_max_tokens(period, tokens);
+            }
         }
-        if let Some(tokens) = own.max_tokens_per_day {
-            budget = budget.project_max_tokens(tokens);
-        }
-        Some(budget).filter(DayBudget::has_ceilings)
+        Some(budget).filter(SpendBudget::has_ceilings)
     }
 
-    /// Opens the budget of the day for a run of a project; `None` if nothing bounds it. A replay gets
+    /// Opens the budget for a run of a project; `None` if nothing bounds it. A replay gets
     /// the same ceilings in memory.
     ///
     /// # Errors
@@ -191,10 +206,10 @@ impl SpendSettings {
             // It spends nothing, but its requests must have the caps of the recorded run.
             return Ok(self.in_memory(project));
         }
-        let Some(budget) = self.day_budget(project) else { return Ok(None) };
+        let Some(budget) = self.spend_budget(project) else { return Ok(None) };
         let journal = journal.ok_or_else(|| {
             Failure::usage(
-                "[spend]: the ceilings per day are kept in the journal, and this run has none; set a file that can be written with --journal FILE, or remove the ceilings",
+                "[spend]: the ceilings are kept in the journal, and this run has none; set a file that can be written with --journal FILE, or remove the ceilings",
             )
         })?;
         let opened = budget.open(journal);
@@ -204,12 +219,13 @@ impl SpendSettings {
 
     /// The same ceilings in memory.
     fn in_memory(&self, project: Option<&str>) -> Option<SharedBudget> {
-        let within = |above: Option<&SharedBudget>, ceilings: Ceilings| {
-            let usd = ceilings.max_usd_per_day.map(NanoUsd::from_usd);
-            SharedBudget::within(above, usd, ceilings.max_tokens_per_day)
-        };
-        let all = within(None, self.all);
-        within(all.as_ref(), self.of_project(project))
+        let ceilings = [self.all.clone(), self.of_project(project)];
+        let each = ceilings.iter().flat_map(|ceilings| {
+            Period::ALL.map(|period| (ceilings.usd(period), ceilings.tokens(period)))
+        });
+        each.fold(None, |above: Option<SharedBudget>, (usd, tokens)| {
+            SharedBudget::within(above.as_ref(), usd.map(NanoUsd::from_usd), tokens)
+        })
     }
 }
 
@@ -234,8 +250,8 @@ mod tests {
         let mut own = SpendSettings::default();
         own.take("max_usd_per_day", &json!(2)).unwrap();
         let below = read.below(&own);
-        assert_eq!(below.all.max_usd_per_day, Some(2.0));
-        assert_eq!(below.projects["web"].max_usd_per_day, Some(1.5));
+        assert_eq!(below.all.usd(Period::Day), Some(2.0));
+        assert_eq!(below.projects["web"].usd(Period::Day), Some(1.5));
     }
 
     #[test]
@@ -243,8 +259,8 @@ mod tests {
         let mut settings = settings();
         settings.take("max_usd_per_day", &json!("off")).unwrap();
         settings.take("projects", &json!({"web": {"max_tokens_per_day": "off"}})).unwrap();
-        assert!(settings.day_budget(None).is_none());
-        assert!(settings.day_budget(Some("web")).is_some());
+        assert!(settings.spend_budget(None).is_none());
+        assert!(settings.spend_budget(Some("web")).is_some());
     }
 
     #[test]

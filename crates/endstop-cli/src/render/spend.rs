@@ -1,10 +1,10 @@
-//! The table of `endstop spend`, and the ceilings of the day below it.
+//! The table of `endstop spend`, and the ceilings below it.
 
 use super::amounts::{count, thousands};
 use super::date::date;
 use crate::visible::shorten;
 use endstop::NanoUsd;
-use endstop::journal::{DayBooks, RunSpending};
+use endstop::journal::{Period, RunSpending, SpendBooks};
 use serde_json::{Value, json};
 
 /// The spending of the runs that have a value in common.
@@ -88,14 +88,15 @@ impl Group {
     }
 }
 
-/// A ceiling of today.
+/// A ceiling of a period.
 #[derive(Debug)]
 pub(crate) struct Account {
+    pub(crate) period: Period,
     /// The project; `None`: the ceiling of all runs.
     pub(crate) project: Option<String>,
-    pub(crate) max_usd_per_day: Option<f64>,
-    pub(crate) max_tokens_per_day: Option<u64>,
-    pub(crate) books: DayBooks,
+    pub(crate) max_usd: Option<f64>,
+    pub(crate) max_tokens: Option<u64>,
+    pub(crate) books: SpendBooks,
     /// The Unix time in milliseconds at which the ceiling begins anew.
     pub(crate) resets_ms: u64,
 }
@@ -103,14 +104,15 @@ pub(crate) struct Account {
 impl Account {
     /// Returns the ceiling as JSON, with amounts in dollars.
     pub(crate) fn json(&self) -> Value {
-        let DayBooks { spent, reserved, lost, spent_tokens, reserved_tokens, lost_tokens, .. } =
-            self.books;
+        let SpendBooks {
+            spent, reserved, lost, spent_tokens, reserved_tokens, lost_tokens, ..
+        } = self.books;
         json!({
             "type": "ceiling",
-            "period": "day",
+            "period": self.period.name(),
             "project": self.project,
-            "max_usd": self.max_usd_per_day,
-            "max_tokens": self.max_tokens_per_day,
+            "max_usd": self.max_usd,
+            "max_tokens": self.max_tokens,
             "spent_usd": spent.to_usd(),
             "spent_tokens": spent_tokens,
             "reserved_usd": reserved.to_usd(),
@@ -122,21 +124,28 @@ impl Account {
     }
 
     fn lines(&self) -> Vec<String> {
-        let DayBooks { spent, reserved, lost, spent_tokens, reserved_tokens, lost_tokens, .. } =
-            &self.books;
+        let SpendBooks {
+            spent, reserved, lost, spent_tokens, reserved_tokens, lost_tokens, ..
+        } = &self.books;
         let whose = match &self.project {
             Some(project) => format!("project {project}"),
             None => "all runs".to_owned(),
         };
         let resets = date(self.resets_ms);
+        let when = match self.period {
+            Period::Hour => "this hour",
+            Period::Day => "today",
+            Period::Week => "this week",
+            Period::Month => "this month",
+        };
         let line = |[all, spent, reserved, lost]: [String; 4]| {
             format!(
-                "today, {whose}: {spent} of {all} spent, {reserved} reserved, {lost} may have been billed by processes that died; resets at {resets}"
+                "{when}, {whose}: {spent} of {all} spent, {reserved} reserved, {lost} may have been billed by processes that died; resets at {resets}"
             )
         };
-        let usd = self.max_usd_per_day.map(NanoUsd::from_usd);
+        let usd = self.max_usd.map(NanoUsd::from_usd);
         let usd = usd.map(|all| line([all, *spent, *reserved, *lost].map(dollars)));
-        let tokens = self.max_tokens_per_day.map(|all| {
+        let tokens = self.max_tokens.map(|all| {
             let amounts = [all, *spent_tokens, *reserved_tokens, *lost_tokens];
             line(amounts.map(|tokens| format!("{} tokens", thousands(tokens))))
         });

@@ -3,7 +3,7 @@
 use crate::cli::{Cli, Done, Started, agent_args, answering, eventually, playing};
 use endstop::NanoUsd;
 use endstop::budget::Amount;
-use endstop::journal::{DayBooks, DayBudget, SqliteJournal};
+use endstop::journal::{Period, SpendBooks, SpendBudget, SqliteJournal};
 use endstop::testkit::{Reply, Server, Turn};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -23,11 +23,12 @@ fn now_ms() -> u64 {
 }
 
 /// Adds up the books of the days on which the test may have run.
-fn books(file: &Path, now: u64) -> DayBooks {
-    let Ok(journal) = SqliteJournal::read(file) else { return DayBooks::default() };
+fn books(file: &Path, now: u64) -> SpendBooks {
+    let Ok(journal) = SqliteJournal::read(file) else { return SpendBooks::default() };
     let day = now_ms() / 86_400_000;
-    let all = [day - 1, day].map(|day| journal.day_books(day, now).unwrap_or_default());
-    all.into_iter().flatten().fold(DayBooks::default(), |sum, one| DayBooks {
+    let all = [day - 1, day]
+        .map(|day| journal.books(Period::Day, day * 86_400_000, now).unwrap_or_default());
+    all.into_iter().flatten().fold(SpendBooks::default(), |sum, one| SpendBooks {
         project: None,
         spent: sum.spent + one.spent,
         spent_tokens: sum.spent_tokens + one.spent_tokens,
@@ -69,7 +70,7 @@ fn twenty_processes_share_a_ceiling() {
     let hang = Instant::now();
     let mut looks = 0;
     while processes.iter_mut().any(|process| process.child.try_wait().unwrap().is_none()) {
-        let DayBooks { spent, reserved, lost, .. } = books(&cli.path("j.db"), now_ms());
+        let SpendBooks { spent, reserved, lost, .. } = books(&cli.path("j.db"), now_ms());
         assert!(spent + reserved + lost <= ceiling, "{spent} + {reserved} + {lost}");
         looks += u32::from(reserved > NanoUsd::ZERO);
         assert!(hang.elapsed() < Duration::from_secs(240), "a process hangs");
@@ -119,7 +120,11 @@ fn killed_processes_leave_no_reservation() {
     assert!(lost == 1, "no process was killed during a call");
     // And everything else can be reserved, by a process that comes after it.
     let journal = SqliteJournal::open(cli.path("j.db")).unwrap();
-    let budget = DayBudget::new().max_usd(ceiling).clock(move || later).open(&journal).unwrap();
+    let budget = SpendBudget::new()
+        .max_usd(Period::Day, ceiling)
+        .clock(move || later)
+        .open(&journal)
+        .unwrap();
     let all = budget.reserve_amount(Amount::from(ceiling), Amount::ZERO).unwrap();
     // At midnight the later clock is in the next day, which begins anew.
     if later / 86_400_000 == (later - LEASE_MS - 1) / 86_400_000 {
@@ -158,7 +163,7 @@ fn ceilings_need_a_journal_and_a_price() {
     assert!(without.stderr.contains("--journal FILE"), "{}", without.stderr);
     let unpriced = run(&["--journal", "j.db"]);
     assert!(unpriced.stderr.contains("price"), "{}", unpriced.stderr);
-    cli.write("spend.toml", "[spend]\nmax_usd_per_week = 1\n");
+    cli.write("spend.toml", "[spend]\nmax_usd_per_year = 1\n");
     run(&["--journal", "j.db"]).notes(&["max_usd_per_day"]);
     assert!(server.requests().is_empty());
     // A file of the folder may name a project, and may not set ceilings.

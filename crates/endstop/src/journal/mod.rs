@@ -49,5 +49,6 @@ pub use recorded::{Change, RecordedRun, RunHeader};
 pub(crate) use redaction::{with_one_more, without_secrets};
 #[cfg(feature = "journal")]
 pub use sqlite::{
-    BranchSummary, DayBooks, DayBudget, PruneSpec, Pruned, RunSpending, RunSummary, SqliteJournal,
+    BranchSummary, Period, PruneSpec, Pruned, RunSpending, RunSummary, SpendBooks, SpendBudget,
+    SqliteJournal,
 };

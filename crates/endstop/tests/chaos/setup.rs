@@ -15,7 +15,7 @@ use crate::tools::{Act, AtWork, Build, Deaf};
 use crate::verdicts::Picky;
 use endstop::agent::AgentTool;
 use endstop::event::AgentEventKind;
-use endstop::journal::{DayBudget, SqliteJournal};
+use endstop::journal::{Period, SpendBudget, SqliteJournal};
 use endstop::provider::http::HttpProvider;
 use endstop::tool::Shell;
 use endstop::{
@@ -209,7 +209,8 @@ fn asking(
 /// Opens the ceiling of a conversation's project.
 fn day(project: &(String, NanoUsd), journal: &SqliteJournal) -> Result<SharedBudget, String> {
     let (name, ceiling) = project;
-    let budget = DayBudget::new().project(name).project_max_usd(*ceiling).clock(|| NOON_MS);
+    let budget =
+        SpendBudget::new().project(name).project_max_usd(Period::Day, *ceiling).clock(|| NOON_MS);
     budget.open(journal).map_err(|problem| problem.to_string())
 }
 

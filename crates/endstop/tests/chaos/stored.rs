@@ -6,7 +6,7 @@
 //! ```
 
 use endstop::core::{EffectId, EventKind, Replay};
-use endstop::journal::{DayBooks, JournalError, RecordedRun, SqliteJournal, brief};
+use endstop::journal::{JournalError, Period, RecordedRun, SpendBooks, SqliteJournal, brief};
 use endstop::{NanoUsd, Outcome};
 use serde_json::Value;
 
@@ -117,12 +117,12 @@ fn ran(run: &RecordedRun, request: EffectId) -> Option<String> {
 
 /// Returns the faults in the books of a project whose runs have all ended.
 pub(crate) fn books(journal: &SqliteJournal, project: &str, ceiling: NanoUsd) -> Vec<String> {
-    let all = match journal.day_books(NOON_MS / DAY_MS, NOON_MS) {
+    let all = match journal.books(Period::Day, NOON_MS, NOON_MS) {
         Ok(all) => all,
         Err(problem) => return vec![problem.to_string()],
     };
     let of_project = all.iter().filter(|books| books.project.as_deref() == Some(project));
-    let wrong = of_project.filter_map(|DayBooks { spent, reserved, lost, .. }| {
+    let wrong = of_project.filter_map(|SpendBooks { spent, reserved, lost, .. }| {
         let wrong = *reserved + *lost > NanoUsd::ZERO || *spent > ceiling;
         wrong.then(|| {
             format!("{project}: {spent} spent, {reserved} reserved and {lost} lost of {ceiling}")

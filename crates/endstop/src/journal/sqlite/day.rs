@@ -1,22 +1,24 @@
-//! Ceilings of a day, kept in the journal and shared by all processes that use its file.
+//! Ceilings of an hour, a day, a week and a month, kept in the journal and shared by all processes that use its file.
 //!
 //! ```no_run
-//! use endstop::journal::{DayBudget, SqliteJournal};
+//! use endstop::journal::{Period, SpendBudget, SqliteJournal};
 //! use endstop::{Agent, NanoUsd};
 //! # use endstop::testkit::{ScriptedModel, Turn};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let model = ScriptedModel::new([Turn::text("Paris.")]);
 //! let journal = SqliteJournal::open("journal.db")?;
 //! // All runs of the day, in this and in other processes.
-//! let budget = DayBudget::new().max_usd(NanoUsd::from_usd(5.0)).open(&journal)?;
+//! let budget = SpendBudget::new().max_usd(Period::Day, NanoUsd::from_usd(5.0)).open(&journal)?;
 //! let agent = Agent::builder(model).shared_budget(budget).journal(journal).build()?;
 //! # let _ = agent;
 //! # Ok(()) }
 //! ```
 //!
-//! A day is a day of UTC. A run counts on the day on which its budget was opened, also after midnight.
+//! The periods are those of UTC. A run counts in the hour in which its budget was opened, and so in the day, week and month
+//! of that hour, also after their ends.
 
 use super::journal::SqliteJournal;
+use super::period::{DAY_MS, HOUR_MS, Period, date};
 use super::spending::{Spent, no_credit};
 use super::write::all_or_none;
 use crate::budget::store::Store;
@@ -36,40 +38,39 @@ const LEASE: Duration = Duration::from_secs(60);
 /// record can be written later and a reservation cannot.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Number of days for which the books are kept.
-const KEPT_DAYS: i64 = 31;
-
-const DAY_MS: u64 = 86_400_000;
+/// Number of hours for which the books are kept: more than a month.
+const KEPT_HOURS: i64 = 62 * 24;
 
 /// No reservation to return, and nothing spent.
 const NOTHING: (Amount, Amount) = (Amount::ZERO, Amount::ZERO);
 
 type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
 
-/// The ceilings of a day: of all runs, and of the runs of a project.
+/// The ceilings of periods: of all runs, and of the runs of a project.
 ///
 /// A reservation is a lease. The process renews it as long as it lives. If the process dies, the
 /// reservation ends with the lease, and its amount counts as spent, because the call may have been
 /// billed; so the ceiling is not exceeded.
 #[derive(Clone)]
-pub struct DayBudget {
+pub struct SpendBudget {
     project: Option<String>,
-    all: Amount,
-    of_project: Amount,
+    /// In the order of [`Period::ALL`], like the next field.
+    all: [Amount; 4],
+    of_project: [Amount; 4],
     lease: Duration,
     clock: Clock,
 }
 
-impl Default for DayBudget {
-    fn default() -> DayBudget {
-        DayBudget::new()
+impl Default for SpendBudget {
+    fn default() -> SpendBudget {
+        SpendBudget::new()
     }
 }
 
-impl fmt::Debug for DayBudget {
+impl fmt::Debug for SpendBudget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let DayBudget { project, all, of_project, lease, clock: _ } = self;
-        f.debug_struct("DayBudget")
+        let SpendBudget { project, all, of_project, lease, clock: _ } = self;
+        f.debug_struct("SpendBudget")
             .field("project", project)
             .field("all", all)
             .field("of_project", of_project)
@@ -78,75 +79,89 @@ impl fmt::Debug for DayBudget {
     }
 }
 
-impl DayBudget {
+impl SpendBudget {
     /// Creates a budget without ceilings and without a project.
-    pub fn new() -> DayBudget {
-        DayBudget {
+    pub fn new() -> SpendBudget {
+        SpendBudget {
             project: None,
-            all: NO_CEILING,
-            of_project: NO_CEILING,
+            all: [NO_CEILING; 4],
+            of_project: [NO_CEILING; 4],
             lease: LEASE,
             clock: Arc::new(crate::clock::wall_ms),
         }
     }
 
-    /// Sets the ceiling on the money of all runs of the day.
+    /// Sets the ceiling on the money of all runs of a period.
     #[must_use]
-    pub fn max_usd(mut self, ceiling: NanoUsd) -> DayBudget {
-        self.all.usd = ceiling;
+    pub fn max_usd(mut self, period: Period, ceiling: NanoUsd) -> SpendBudget {
+        self.all[period as usize].usd = ceiling;
         self
     }
 
-    /// Sets the ceiling on the tokens of all runs of the day.
+    /// Sets the ceiling on the tokens of all runs of a period.
     #[must_use]
-    pub fn max_tokens(mut self, ceiling: u64) -> DayBudget {
-        self.all.tokens = ceiling;
+    pub fn max_tokens(mut self, period: Period, ceiling: u64) -> SpendBudget {
+        self.all[period as usize].tokens = ceiling;
         self
     }
 
     /// Names the project of the run.
     #[must_use]
-    pub fn project(mut self, name: impl Into<String>) -> DayBudget {
+    pub fn project(mut self, name: impl Into<String>) -> SpendBudget {
         self.project = Some(name.into());
         self
     }
 
-    /// Sets the ceiling on the money of the project's runs of the day, within that of all runs.
+    /// Sets the ceiling on the money of the project's runs of a period, within that of all runs.
     #[must_use]
-    pub fn project_max_usd(mut self, ceiling: NanoUsd) -> DayBudget {
-        self.of_project.usd = ceiling;
+    pub fn project_max_usd(mut self, period: Period, ceiling: NanoUsd) -> SpendBudget {
+        self.of_project[period as usize].usd = ceiling;
         self
     }
 
-    /// Sets the ceiling on the tokens of the project's runs of the day, within that of all runs.
+    /// Sets the ceiling on the tokens of the project's runs of a period, within that of all runs.
     #[must_use]
-    pub fn project_max_tokens(mut self, ceiling: u64) -> DayBudget {
-        self.of_project.tokens = ceiling;
+    pub fn project_max_tokens(mut self, period: Period, ceiling: u64) -> SpendBudget {
+        self.of_project[period as usize].tokens = ceiling;
         self
     }
 
     /// Sets the time after which the reservations of a process that died end. The default is 60
     /// seconds.
     #[must_use]
-    pub fn lease(mut self, time: Duration) -> DayBudget {
+    pub fn lease(mut self, time: Duration) -> SpendBudget {
         self.lease = time;
         self
     }
 
-    /// Sets the clock of days and leases: Unix time in milliseconds. The default is the wall clock.
+    /// Sets the clock of periods and leases: Unix time in milliseconds. The default is the wall clock.
     #[must_use]
-    pub fn clock(mut self, now: impl Fn() -> u64 + Send + Sync + 'static) -> DayBudget {
+    pub fn clock(mut self, now: impl Fn() -> u64 + Send + Sync + 'static) -> SpendBudget {
         self.clock = Arc::new(now);
         self
     }
 
     /// `true` if there is any ceiling.
     pub fn has_ceilings(&self) -> bool {
-        self.all != NO_CEILING || self.of_project != NO_CEILING
+        self.all().any(|ceiling| ceiling != NO_CEILING)
     }
 
-    /// Opens the books of this day in a journal. Runs of the day that ended without them, because no
-    /// ceiling was set then, are entered now.
+    /// All ceilings.
+    fn all(&self) -> impl Iterator<Item = Amount> + '_ {
+        self.all.iter().chain(&self.of_project).copied()
+    }
+
+    /// The longest period that has a ceiling.
+    fn longest(&self) -> Period {
+        let bounds = |period: &Period| {
+            let at = *period as usize;
+            self.all[at] != NO_CEILING || self.of_project[at] != NO_CEILING
+        };
+        Period::ALL.into_iter().rev().find(bounds).unwrap_or(Period::Hour)
+    }
+
+    /// Opens the books in a journal. Runs of the period that ended without them, because no ceiling was set then, are
+    /// entered now.
     ///
     /// # Errors
     /// The journal was opened read-only, is locked, or cannot be written.
@@ -155,13 +170,16 @@ impl DayBudget {
         let connection = journal.another_connection()?;
         let wrong = |error: rusqlite::Error| journal.failure(&error);
         connection.busy_timeout(PATIENCE).map_err(wrong)?;
-        let day = (self.clock)() / DAY_MS;
-        all_or_none(&connection, || begin_day(&connection, day)).map_err(wrong)?;
+        let now = (self.clock)();
+        let (from, until) = self.longest().around(now);
+        let begin = || begin_period(&connection, now, from, until);
+        all_or_none(&connection, begin).map_err(wrong)?;
         let state =
             State { connection, row: None, held: Amount::ZERO, unsettled: NOTHING, keeper: None };
-        let account = Arc::new_cyclic(|me| DayAccount {
+        let account = Arc::new_cyclic(|me| SpendAccount {
             budget: self.clone(),
-            day,
+            hour: now / HOUR_MS,
+            hours: (from / HOUR_MS, until / HOUR_MS),
             journal: journal.clone(),
             state: Mutex::new(state),
             me: Weak::clone(me),
@@ -170,46 +188,47 @@ impl DayBudget {
     }
 }
 
-/// Removes old books, and enters runs of the day that are not in the books.
-fn begin_day(connection: &Connection, day: u64) -> rusqlite::Result<()> {
-    let oldest = whole(day) - KEPT_DAYS;
-    connection.execute("DELETE FROM spending WHERE day < ?1", [oldest])?;
-    connection.execute("DELETE FROM booked WHERE day < ?1", [oldest])?;
-    no_credit(connection, day)?;
-    let from = day.saturating_mul(DAY_MS);
-    let missing = Spent::of_unbooked(connection, from, from.saturating_add(DAY_MS))?;
-    for Spent { run, project, amount } in missing {
+/// Removes old books, and enters runs of the period that are not in the books.
+fn begin_period(connection: &Connection, now: u64, from: u64, until: u64) -> rusqlite::Result<()> {
+    let oldest = whole(now / HOUR_MS) - KEPT_HOURS;
+    connection.execute("DELETE FROM spending WHERE hour < ?1", [oldest])?;
+    connection.execute("DELETE FROM booked WHERE hour < ?1", [oldest])?;
+    no_credit(connection, (from / HOUR_MS, until / HOUR_MS))?;
+    for Spent { run, started_ms, project, amount } in Spent::of_unbooked(connection, from, until)? {
+        let hour = started_ms / HOUR_MS;
         connection
             .prepare_cached(
-                "INSERT INTO spending (day, project, usd, tokens) VALUES (?1, ?2, ?3, ?4)",
+                "INSERT INTO spending (hour, project, usd, tokens) VALUES (?1, ?2, ?3, ?4)",
             )?
             .execute(params![
-                whole(day),
+                whole(hour),
                 project.unwrap_or_default(),
                 whole(amount.usd.0),
                 whole(amount.tokens)
             ])?;
-        book(connection, &run, day)?;
+        book(connection, &run, hour)?;
     }
     Ok(())
 }
 
 /// Remembers that the books include a run.
-fn book(connection: &Connection, run: &str, day: u64) -> rusqlite::Result<()> {
+fn book(connection: &Connection, run: &str, hour: u64) -> rusqlite::Result<()> {
     connection
-        .prepare_cached("INSERT OR IGNORE INTO booked (run, day) VALUES (?1, ?2)")?
-        .execute(params![run, whole(day)])
+        .prepare_cached("INSERT OR IGNORE INTO booked (run, hour) VALUES (?1, ?2)")?
+        .execute(params![run, whole(hour)])
         .map(drop)
 }
 
-/// The books of one day, as one process writes them.
-struct DayAccount {
-    budget: DayBudget,
-    /// Days since 1970-01-01 UTC.
-    day: u64,
+/// The books, as one process writes them.
+struct SpendAccount {
+    budget: SpendBudget,
+    /// The hour in which its runs count, since 1970-01-01 UTC.
+    hour: u64,
+    /// The hours of the longest period with a ceiling, without the last one.
+    hours: (u64, u64),
     journal: SqliteJournal,
     state: Mutex<State>,
-    me: Weak<DayAccount>,
+    me: Weak<SpendAccount>,
 }
 
 struct State {
@@ -230,29 +249,31 @@ struct Sums {
     reserved: Amount,
 }
 
-impl fmt::Debug for DayAccount {
+impl fmt::Debug for SpendAccount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let DayAccount { budget, day, journal, state: _, me: _ } = self;
-        f.debug_struct("DayAccount")
+        let SpendAccount { budget, hour, hours: _, journal, state: _, me: _ } = self;
+        f.debug_struct("SpendAccount")
             .field("budget", budget)
-            .field("day", day)
+            .field("hour", hour)
             .field("journal", journal)
             .finish_non_exhaustive()
     }
 }
 
-impl Store for DayAccount {
+impl Store for SpendAccount {
     fn take(&self, want: Amount, least: Amount) -> Result<Amount, Refusal> {
         let mut state = self.state();
         let now = (self.budget.clock)();
         let taken = self.write(&mut state, |connection, row| {
-            no_credit(connection, self.day)?;
+            no_credit(connection, self.hours)?;
             self.end_leases(connection, now)?;
             let mut granted = want;
-            for of_project in [false, true] {
-                match self.room(connection, of_project, granted, least)? {
-                    Ok(left) => granted = left,
-                    Err(refusal) => return Ok(Err(refusal)),
+            for period in Period::ALL {
+                for of_project in [false, true] {
+                    match self.room(connection, (period, of_project), granted, least)? {
+                        Ok(left) => granted = left,
+                        Err(refusal) => return Ok(Err(refusal)),
+                    }
                 }
             }
             connection
@@ -294,23 +315,22 @@ impl Store for DayAccount {
     }
 
     fn bounds_cost(&self) -> bool {
-        self.budget.all.usd != NO_CEILING.usd || self.budget.of_project.usd != NO_CEILING.usd
+        self.budget.all().any(|ceiling| ceiling.usd != NO_CEILING.usd)
     }
 
     fn bounds_tokens(&self) -> bool {
-        let DayBudget { all, of_project, .. } = &self.budget;
-        all.tokens != NO_CEILING.tokens || of_project.tokens != NO_CEILING.tokens
+        self.budget.all().any(|ceiling| ceiling.tokens != NO_CEILING.tokens)
     }
 
     fn saw_run(&self, id: &str) {
         // If this fails, the run is entered a second time by a later process. The ceiling still
         // holds then.
-        let _ = book(&self.state().connection, id, self.day);
+        let _ = book(&self.state().connection, id, self.hour);
     }
 
     fn resume_run(&self, id: &str, spent: Amount) {
-        let from = self.day.saturating_mul(DAY_MS);
-        // Spending before this day does not count in it.
+        let from = self.hours.0.saturating_mul(HOUR_MS);
+        // Spending before the longest period does not count in it.
         let sql = "SELECT count(*) FROM runs WHERE id = ?1 AND started_ms >= ?2
                    AND id NOT IN (SELECT run FROM booked)";
         let missing = self
@@ -324,7 +344,7 @@ impl Store for DayAccount {
     }
 }
 
-impl DayAccount {
+impl SpendAccount {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -340,9 +360,9 @@ impl DayAccount {
             .prepare_cached(
                 "UPDATE spending SET lost_usd = lost_usd + reserved_usd,
                  lost_tokens = lost_tokens + reserved_tokens, reserved_usd = 0, reserved_tokens = 0
-                 WHERE day = ?1 AND lease_ms < ?2 AND (reserved_usd > 0 OR reserved_tokens > 0)",
+                 WHERE hour >= ?1 AND lease_ms < ?2 AND (reserved_usd > 0 OR reserved_tokens > 0)",
             )?
-            .execute(params![whole(self.day), whole(now)])
+            .execute(params![whole(self.hours.0), whole(now)])
             .map(drop)
     }
 
@@ -368,8 +388,8 @@ impl DayAccount {
     fn add_row(&self, connection: &Connection) -> rusqlite::Result<i64> {
         let project = self.budget.project.as_deref().unwrap_or_default();
         connection
-            .prepare_cached("INSERT INTO spending (day, project) VALUES (?1, ?2)")?
-            .execute(params![whole(self.day), project])?;
+            .prepare_cached("INSERT INTO spending (hour, project) VALUES (?1, ?2)")?
+            .execute(params![whole(self.hour), project])?;
         Ok(connection.last_insert_rowid())
     }
 
@@ -377,22 +397,27 @@ impl DayAccount {
     fn room(
         &self,
         connection: &Connection,
-        of_project: bool,
+        (period, of_project): (Period, bool),
         want: Amount,
         least: Amount,
     ) -> rusqlite::Result<Result<Amount, Refusal>> {
-        let ceiling = if of_project { self.budget.of_project } else { self.budget.all };
+        let ceilings = if of_project { self.budget.of_project } else { self.budget.all };
+        let ceiling = ceilings[period as usize];
         if ceiling == NO_CEILING {
             return Ok(Ok(want));
         }
-        let sums = self.sums(connection, of_project)?;
+        let (from, until) = period.around(self.hour.saturating_mul(HOUR_MS));
+        let hours = (from / HOUR_MS, until / HOUR_MS);
+        let sums = self.sums(connection, hours, of_project)?;
         let left = want.min(ceiling.saturating_sub(sums.spent.add(sums.reserved)));
         if left.covers(least) {
             return Ok(Ok(left));
         }
         let name = match self.budget.project.as_deref().filter(|_| of_project) {
-            Some(project) => format!("the ceiling per day (UTC) of the project `{project}`"),
-            None => "the ceiling per day (UTC)".to_owned(),
+            Some(project) => {
+                format!("the ceiling per {} (UTC) of the project `{project}`", period.name())
+            }
+            None => format!("the ceiling per {} (UTC)", period.name()),
         };
         let account = BudgetAccount {
             ceiling: Some(ceiling.usd).filter(|usd| *usd != NO_CEILING.usd),
@@ -400,19 +425,28 @@ impl DayAccount {
             reserved: sums.reserved.usd,
             reserved_tokens: sums.reserved.tokens,
             name: Some(name),
-            resets: Some(format!("{}T00:00:00Z", date(self.day + 1))),
+            resets: Some(format!(
+                "{}T{:02}:00:00Z",
+                date(until / DAY_MS),
+                until % DAY_MS / HOUR_MS
+            )),
         };
         Ok(Err(Refusal { left, account, failure: None }))
     }
 
-    /// Adds up the rows of the day, all or those of the project.
-    fn sums(&self, connection: &Connection, of_project: bool) -> rusqlite::Result<Sums> {
+    /// Adds up the rows of these hours, all or those of the project.
+    fn sums(
+        &self,
+        connection: &Connection,
+        (from, until): (u64, u64),
+        of_project: bool,
+    ) -> rusqlite::Result<Sums> {
         let project = self.budget.project.as_deref().unwrap_or_default();
         let sql = "SELECT coalesce(sum(usd + lost_usd), 0), coalesce(sum(tokens + lost_tokens), 0),
                    coalesce(sum(reserved_usd), 0), coalesce(sum(reserved_tokens), 0)
-                   FROM spending WHERE day = ?1 AND (?2 OR project = ?3)";
+                   FROM spending WHERE hour >= ?1 AND hour < ?4 AND (?2 OR project = ?3)";
         connection.prepare_cached(sql)?.query_row(
-            params![whole(self.day), !of_project, project],
+            params![whole(from), !of_project, project, whole(until)],
             |row| {
                 let amount = |at: usize| -> rusqlite::Result<Amount> {
                     let (usd, tokens): (i64, i64) = (row.get(at)?, row.get(at + 1)?);
@@ -484,7 +518,7 @@ fn settle(
         .map(drop)
 }
 
-impl Drop for DayAccount {
+impl Drop for SpendAccount {
     fn drop(&mut self) {
         let mut state = self.state();
         if state.unsettled != NOTHING {
@@ -496,20 +530,6 @@ impl Drop for DayAccount {
             keeper.unpark();
         }
     }
-}
-
-/// Formats a day since 1970-01-01 as `2026-11-24`.
-pub(super) fn date(day: u64) -> String {
-    // Counted in years from March, so that a leap day is the last day of its year.
-    let days = day + 719_468;
-    let (era, of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02}")
 }
 
 fn whole(number: u64) -> i64 {

@@ -17,13 +17,15 @@ mod driver;
 mod file;
 mod journal;
 mod kept;
+mod period;
 mod runs;
 mod spending;
 mod write;
 
-pub use day::DayBudget;
+pub use day::SpendBudget;
 pub use journal::SqliteJournal;
+pub use period::Period;
 pub use runs::branch_rows::BranchSummary;
 pub use runs::prune::{PruneSpec, Pruned};
 pub use runs::read::RunSummary;
-pub use spending::{DayBooks, RunSpending};
+pub use spending::{RunSpending, SpendBooks};

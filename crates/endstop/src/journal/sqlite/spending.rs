@@ -1,4 +1,4 @@
-//! The spending of stored runs, and the books of a day.
+//! The spending of stored runs, and the books of a period.
 //!
 //! ```no_run
 //! use endstop::journal::SqliteJournal;
@@ -12,6 +12,7 @@
 use super::file::failure::problem;
 use super::file::hardening::Room;
 use super::journal::SqliteJournal;
+use super::period::{HOUR_MS, Period};
 use crate::budget::Amount;
 use crate::journal::{JournalError, JournalErrorKind};
 use endstop_core::{NanoUsd, Outcome, bounded_json};
@@ -41,9 +42,9 @@ pub struct RunSpending {
     pub tokens: Option<u64>,
 }
 
-/// The books of the runs of a project on a day, as far as ceilings of a day apply to them.
+/// The books of the runs of a project in a period, as far as ceilings of periods apply to them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct DayBooks {
+pub struct SpendBooks {
     /// The project; `None` for runs without one.
     pub project: Option<String>,
     /// Money that was spent.
@@ -64,6 +65,7 @@ pub struct DayBooks {
 /// The amount that a run counts with in the books.
 pub(super) struct Spent {
     pub(super) run: String,
+    pub(super) started_ms: u64,
     pub(super) project: Option<String>,
     pub(super) amount: Amount,
 }
@@ -76,7 +78,7 @@ impl Spent {
         until_ms: u64,
     ) -> rusqlite::Result<Vec<Spent>> {
         let sql = "SELECT id, project, cost_usd, outcome,
-                   (SELECT outcome FROM runs AS earlier WHERE earlier.id = runs.continues) FROM runs
+                   (SELECT outcome FROM runs AS earlier WHERE earlier.id = runs.continues), started_ms FROM runs
                    WHERE started_ms >= ?1 AND started_ms < ?2 AND termination IS NOT NULL AND uncounted IS NULL
                    AND id NOT IN (SELECT run FROM booked)";
         let mut select = connection.prepare_cached(sql)?;
@@ -96,18 +98,23 @@ impl Spent {
                 usd: amount.usd.saturating_sub(before.usd),
                 tokens: amount.tokens.saturating_sub(before.tokens),
             };
-            Ok(Spent { run: row.get(0)?, project: row.get(1)?, amount })
+            let started_ms = u64::try_from(row.get::<_, i64>(5)?).unwrap_or(0);
+            Ok(Spent { run: row.get(0)?, started_ms, project: row.get(1)?, amount })
         })?;
         rows.collect()
     }
 }
 
-/// Fails if the books of a day have a negative amount, which would be a credit: only another program or damage
+/// Fails if the books of these hours have a negative amount, which would be a credit: only another program or damage
 /// can have written it.
-pub(super) fn no_credit(connection: &Connection, day: u64) -> rusqlite::Result<()> {
+pub(super) fn no_credit(
+    connection: &Connection,
+    (from, until): (u64, u64),
+) -> rusqlite::Result<()> {
     let sql = "SELECT coalesce(min(min(usd, tokens, lost_usd, lost_tokens, reserved_usd, reserved_tokens)), 0)
-               FROM spending WHERE day = ?1";
-    let least = connection.prepare_cached(sql)?.query_row([whole(day)], |row| row.get(0))?;
+               FROM spending WHERE hour >= ?1 AND hour < ?2";
+    let hours = [whole(from), whole(until)];
+    let least = connection.prepare_cached(sql)?.query_row(hours, |row| row.get(0))?;
     if least < 0 { Err(rusqlite::Error::IntegralValueOutOfRange(0, least)) } else { Ok(()) }
 }
 
@@ -140,36 +147,45 @@ impl SqliteJournal {
         Ok(runs)
     }
 
-    /// Returns the books of a day, by project. `day` counts from 1970-01-01 UTC; `now_ms` is the
-    /// Unix time in milliseconds, at which a reservation whose lease has ended counts as lost.
+    /// Returns the books of the period that contains `at_ms`, by project. `now_ms` is the Unix time in milliseconds, at
+    /// which a reservation whose lease has ended counts as lost.
     ///
     /// # Errors
     /// The journal cannot be read.
-    pub fn day_books(&self, day: u64, now_ms: u64) -> Result<Vec<DayBooks>, JournalError> {
+    pub fn books(
+        &self,
+        period: Period,
+        at_ms: u64,
+        now_ms: u64,
+    ) -> Result<Vec<SpendBooks>, JournalError> {
+        let (from, until) = period.around(at_ms);
+        let hours = (from / HOUR_MS, until / HOUR_MS);
         let connection = self.connection();
         let wrong = |error| self.failure(&error);
-        no_credit(&connection, day).map_err(wrong)?;
+        no_credit(&connection, hours).map_err(wrong)?;
         let mut select = connection
             .prepare_cached(
                 "SELECT project, sum(usd), sum(tokens),
                  sum(iif(lease_ms < ?2, 0, reserved_usd)), sum(iif(lease_ms < ?2, 0, reserved_tokens)),
                  sum(lost_usd + iif(lease_ms < ?2, reserved_usd, 0)),
                  sum(lost_tokens + iif(lease_ms < ?2, reserved_tokens, 0))
-                 FROM spending WHERE day = ?1 GROUP BY project ORDER BY project",
+                 FROM spending WHERE hour >= ?1 AND hour < ?3 GROUP BY project ORDER BY project",
             )
             .map_err(wrong)?;
-        let rows = select.query_map(params![whole(day), whole(now_ms)], |row| {
-            let amount = |at: usize| row.get::<_, i64>(at).map(|n| u64::try_from(n).unwrap_or(0));
-            Ok(DayBooks {
-                project: Some(row.get(0)?).filter(|name: &String| !name.is_empty()),
-                spent: NanoUsd(amount(1)?),
-                spent_tokens: amount(2)?,
-                reserved: NanoUsd(amount(3)?),
-                reserved_tokens: amount(4)?,
-                lost: NanoUsd(amount(5)?),
-                lost_tokens: amount(6)?,
-            })
-        });
+        let rows =
+            select.query_map(params![whole(hours.0), whole(now_ms), whole(hours.1)], |row| {
+                let amount =
+                    |at: usize| row.get::<_, i64>(at).map(|n| u64::try_from(n).unwrap_or(0));
+                Ok(SpendBooks {
+                    project: Some(row.get(0)?).filter(|name: &String| !name.is_empty()),
+                    spent: NanoUsd(amount(1)?),
+                    spent_tokens: amount(2)?,
+                    reserved: NanoUsd(amount(3)?),
+                    reserved_tokens: amount(4)?,
+                    lost: NanoUsd(amount(5)?),
+                    lost_tokens: amount(6)?,
+                })
+            });
         rows.and_then(Iterator::collect).map_err(wrong)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Place, agent, price};
 use endstop::budget::{Amount, SharedBudget};
-use endstop::journal::{DayBooks, DayBudget, JournalErrorKind, SqliteJournal};
+use endstop::journal::{JournalErrorKind, Period, SpendBooks, SpendBudget, SqliteJournal};
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::{Agent, NanoUsd, Outcome, Termination};
 use std::path::Path;
@@ -31,14 +31,14 @@ impl Clock {
     }
 
     /// Opens the budget as another process does: with a connection of its own.
-    fn open(&self, file: &Path, budget: DayBudget) -> SharedBudget {
+    fn open(&self, file: &Path, budget: SpendBudget) -> SharedBudget {
         let clock = self.clone();
         let journal = SqliteJournal::open(file).unwrap();
         budget.clock(move || clock.now()).open(&journal).unwrap()
     }
 
-    fn books(&self, file: &Path) -> Vec<DayBooks> {
-        SqliteJournal::read(file).unwrap().day_books(DAY, self.now()).unwrap()
+    fn books(&self, file: &Path) -> Vec<SpendBooks> {
+        SqliteJournal::read(file).unwrap().books(Period::Day, DAY * 86_400_000, self.now()).unwrap()
     }
 }
 
@@ -46,8 +46,57 @@ fn usd(cents: u64) -> Amount {
     Amount { usd: NanoUsd(cents * 10_000_000), tokens: 0 }
 }
 
-fn dollar() -> DayBudget {
-    DayBudget::new().max_usd(usd(100).usd)
+fn dollar() -> SpendBudget {
+    SpendBudget::new().max_usd(Period::Day, usd(100).usd)
+}
+
+#[test]
+fn each_period_has_its_own_ceiling() {
+    let (place, clock) = (Place::new(), Clock::noon());
+    let hour = Duration::from_secs(3600);
+    // As another process in each hour: a run counts in the hour in which its budget was opened.
+    let open = || {
+        let budget = SpendBudget::new().max_usd(Period::Hour, usd(40).usd);
+        clock.open(&place.file(), budget.max_usd(Period::Week, usd(100).usd))
+    };
+    let refusal = |budget: &SharedBudget| {
+        let account = budget.reserve_or_explain(usd(40), usd(30)).unwrap_err().account;
+        (account.name.unwrap(), account.resets.unwrap())
+    };
+    for _ in 0..2 {
+        let budget = open();
+        assert_eq!(budget.reserve_amount(usd(40), usd(30)), Ok(usd(40)));
+        budget.settle_amount(usd(40), usd(40));
+        let (name, resets) = refusal(&budget);
+        assert_eq!(name, "the ceiling per hour (UTC)");
+        assert!(resets.ends_with(":00:00Z") && !resets.ends_with("T00:00:00Z"), "{resets}");
+        clock.advance(hour);
+    }
+    let (name, resets) = refusal(&open());
+    assert_eq!(name, "the ceiling per week (UTC)");
+    assert!(resets.ends_with("T00:00:00Z"), "{resets}");
+    clock.advance(7 * 24 * hour);
+    assert_eq!(open().reserve_amount(usd(40), usd(30)), Ok(usd(40)));
+}
+
+#[test]
+fn periods_are_those_of_the_calendar() {
+    let day = |number: u64| number * 86_400_000;
+    // 2024-02-29, a Thursday, and the days around it; 1970-01-01 is one, too.
+    for (at, monday, first, length) in [
+        (19_782, 19_779, 19_754, 29),
+        (19_783, 19_779, 19_783, 31),
+        (19_786, 19_786, 19_783, 31),
+        (20_453, 20_451, 20_423, 31),
+        (20_454, 20_451, 20_454, 31),
+    ] {
+        let time = day(at) + 12_345_678;
+        assert_eq!(Period::Hour.around(time), (day(at) + 10_800_000, day(at) + 14_400_000));
+        assert_eq!(Period::Day.around(time), (day(at), day(at + 1)));
+        assert_eq!(Period::Week.around(time), (day(monday), day(monday + 7)), "{at}");
+        assert_eq!(Period::Month.around(time), (day(first), day(first + length)), "{at}");
+    }
+    assert_eq!(Period::Week.around(0), (0, day(4)));
 }
 
 #[test]
@@ -73,7 +122,12 @@ fn processes_share_the_days_ceiling() {
 #[test]
 fn project_has_its_own_ceiling() {
     let (place, clock) = (Place::new(), Clock::noon());
-    let web = || dollar().project("web").project_max_usd(usd(40).usd).project_max_tokens(1_000);
+    let web = || {
+        dollar()
+            .project("web")
+            .project_max_usd(Period::Day, usd(40).usd)
+            .project_max_tokens(Period::Day, 1_000)
+    };
     let (one, other) = (clock.open(&place.file(), web()), clock.open(&place.file(), dollar()));
     assert!(one.bounds_cost() && one.bounds_tokens() && !other.bounds_tokens());
     let least = Amount { tokens: 100, ..usd(1) };
@@ -127,7 +181,7 @@ fn live_process_renews_its_lease() {
         let renewed = || {
             let late = now + (lease + lease / 2).as_millis() as u64 - 1;
             let journal = SqliteJournal::read(place.file()).unwrap();
-            journal.day_books(DAY, late).unwrap()[0].reserved == usd(60).usd
+            journal.books(Period::Day, DAY * 86_400_000, late).unwrap()[0].reserved == usd(60).usd
         };
         while !renewed() {
             assert!(hang.elapsed() < Duration::from_secs(60), "the lease was not renewed");
@@ -178,7 +232,7 @@ fn negative_books_are_damage() {
         budget.settle_amount(usd(60), usd(60));
         let other = rusqlite::Connection::open(place.file()).unwrap();
         let credit = format!(
-            "INSERT INTO spending (day, project, {column}) VALUES ({DAY}, '', -1000000000000)"
+            "INSERT INTO spending (hour, project, {column}) VALUES ({DAY} * 24, '', -1000000000000)"
         );
         other.execute_batch(&credit).unwrap();
         let refusal = budget.reserve_or_explain(usd(1), usd(1)).unwrap_err();
@@ -189,7 +243,10 @@ fn negative_books_are_damage() {
         let now = clock.clone();
         let opened = dollar().clock(move || now.now()).open(&journal).unwrap_err();
         assert_eq!(opened.kind, JournalErrorKind::Damaged, "{column}");
-        assert_eq!(journal.day_books(DAY, 0).unwrap_err().kind, JournalErrorKind::Damaged);
+        assert_eq!(
+            journal.books(Period::Day, DAY * 86_400_000, 0).unwrap_err().kind,
+            JournalErrorKind::Damaged
+        );
         // Another day is not affected.
         other.execute_batch("UPDATE spending SET day = day - 1").unwrap();
         assert_eq!(budget.reserve_amount(usd(1), usd(1)), Ok(usd(1)));
@@ -203,7 +260,7 @@ fn negative_cost_of_run_is_damage() {
     run(None, &journal);
     let other = rusqlite::Connection::open(place.file()).unwrap();
     other.execute_batch("UPDATE runs SET cost_usd = -5.0").unwrap();
-    let opened = DayBudget::new().max_usd(usd(100).usd).open(&journal).unwrap_err();
+    let opened = SpendBudget::new().max_usd(Period::Day, usd(100).usd).open(&journal).unwrap_err();
     assert_eq!(opened.kind, JournalErrorKind::Damaged);
 }
 
@@ -226,12 +283,12 @@ fn earlier_runs_of_the_day_count() {
     let ceiling = NanoUsd(free.cost.0 + 1);
     // Without a ceiling nothing was booked; the first budget of the day enters the run, once.
     for _ in 0..2 {
-        let budget = DayBudget::new().max_usd(ceiling).open(&journal).unwrap();
+        let budget = SpendBudget::new().max_usd(Period::Day, ceiling).open(&journal).unwrap();
         let left = budget.reserve_amount(usd(100), Amount::ZERO).unwrap();
         assert_eq!(left.usd, NanoUsd(1));
         budget.settle_amount(left, Amount::ZERO);
     }
-    let budget = DayBudget::new().max_usd(ceiling).open(&journal).unwrap();
+    let budget = SpendBudget::new().max_usd(Period::Day, ceiling).open(&journal).unwrap();
     let outcome = run(Some(budget), &journal);
     assert_eq!(outcome.termination, Termination::ErrorMaxBudgetUsd);
     let evidence = &outcome.decided_by.evidence;
@@ -245,12 +302,14 @@ fn earlier_runs_of_the_day_count() {
 fn booked_run_is_not_entered_again() {
     let place = Place::new();
     let journal = SqliteJournal::open(place.file()).unwrap();
-    let open = || DayBudget::new().max_usd(usd(10_000).usd).open(&journal).unwrap();
+    let open = || SpendBudget::new().max_usd(Period::Day, usd(10_000).usd).open(&journal).unwrap();
     let outcome = run(Some(open()), &journal);
     assert!(outcome.is_success(), "{:?}", outcome.decided_by);
     drop(open());
     let day = journal.spending(0).unwrap()[0].started_ms / 86_400_000;
-    let [books] = &journal.day_books(day, 0).unwrap()[..] else { panic!("one project") };
+    let [books] = &journal.books(Period::Day, day * 86_400_000, 0).unwrap()[..] else {
+        panic!("one project")
+    };
     assert_eq!((books.spent, books.reserved), (outcome.cost, NanoUsd::ZERO));
 }
 
@@ -275,7 +334,8 @@ fn failed_books_end_the_run() {
 #[tokio::test]
 async fn locked_books_do_not_block_other_work() {
     let (place, clock) = (Place::new(), Clock::noon());
-    let budget = clock.open(&place.file(), DayBudget::new().max_usd(usd(10_000).usd));
+    let budget =
+        clock.open(&place.file(), SpendBudget::new().max_usd(Period::Day, usd(10_000).usd));
     let run = |text: &str| {
         let builder = Agent::builder(ScriptedModel::new([Turn::text(text)]).price(price()));
         builder.shared_budget(budget.clone()).build().unwrap().run("Go.").unwrap()
@@ -302,7 +362,7 @@ async fn locked_books_do_not_block_other_work() {
     other.execute_batch("COMMIT").unwrap();
     assert_eq!(cancelled.outcome().await.termination, Termination::Cancelled);
     let spent = outcome.cost;
-    let right = |books: &DayBooks| books.reserved == NanoUsd::ZERO && books.spent == spent;
+    let right = |books: &SpendBooks| books.reserved == NanoUsd::ZERO && books.spent == spent;
     while !clock.books(&place.file()).iter().all(right) {
         tokio::task::yield_now().await;
     }

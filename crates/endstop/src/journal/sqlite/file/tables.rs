@@ -82,12 +82,12 @@ CREATE TABLE parts (
 ) STRICT, WITHOUT ROWID;
 ";
 
-/// The tables of ceilings of a day. Amounts are nano-dollars and tokens. A process has one row for
+/// The tables of ceilings of periods. Amounts are nano-dollars and tokens. A process has one row for
 /// each budget that it opened, so that a settlement changes one row.
 pub(in crate::journal::sqlite) const SPENDING: &str = "
 CREATE TABLE spending (
     number      INTEGER PRIMARY KEY,
-    day         INTEGER NOT NULL,  -- since 1970-01-01 UTC
+    hour        INTEGER NOT NULL,  -- since 1970-01-01 UTC
     project     TEXT NOT NULL,     -- empty: none
     usd         INTEGER NOT NULL DEFAULT 0, -- spent
     tokens      INTEGER NOT NULL DEFAULT 0,
@@ -97,10 +97,10 @@ CREATE TABLE spending (
     lost_tokens INTEGER NOT NULL DEFAULT 0,
     lease_ms    INTEGER NOT NULL DEFAULT 0  -- Unix time at which the reservations are lost
 ) STRICT;
-CREATE INDEX spending_by_day ON spending (day);
+CREATE INDEX spending_by_hour ON spending (hour);
 CREATE TABLE booked (
     run         TEXT NOT NULL PRIMARY KEY, -- a run whose spending is in the table above
-    day         INTEGER NOT NULL
+    hour        INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 ";
 

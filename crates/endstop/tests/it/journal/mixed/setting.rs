@@ -6,7 +6,7 @@ use super::super::{Note, echo, price};
 use super::code::{Meddles, Ran, Undecided, act};
 use endstop::agent::AgentTool;
 use endstop::compaction::CompactionConfig;
-use endstop::journal::{DayBudget, SqliteJournal};
+use endstop::journal::{Period, SpendBudget, SqliteJournal};
 use endstop::policy::Registry;
 use endstop::testkit::{ScriptedModel, Turn};
 use endstop::tool::{ToolContext, ToolOutput, tool_fn};
@@ -106,7 +106,7 @@ impl Setting {
         }
         if let Some(ceiling) = self.day {
             let project = format!("project {}", self.seed);
-            let budget = DayBudget::new().project(project).project_max_usd(ceiling);
+            let budget = SpendBudget::new().project(project).project_max_usd(Period::Day, ceiling);
             builder = builder.shared_budget(budget.open(journal).unwrap());
         }
         if let Some(verdicts) = &self.verdicts {
