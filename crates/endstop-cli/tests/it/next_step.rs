@@ -308,6 +308,32 @@ fn cases(ending: Termination) -> Vec<Case> {
             let case = Case::new(143, "--tool shell", deaf, Continues("--resume"));
             vec![Case { signals: &["INT", "INT"], ..case }]
         }
+        Termination::ErrorMaxToolCalls => vec![
+            Case::served(
+                20,
+                "--tool shell --max-tool-calls 1",
+                busy,
+                Continues("--max-tool-calls 2"),
+            ),
+            Case::served(
+                20,
+                "--tool shell --max-calls shell=1",
+                busy,
+                Says("raise --max-tool-calls or --max-calls"),
+            ),
+        ],
+        Termination::ErrorMaxWindow => {
+            let used = call("shell")
+                .header("anthropic-ratelimit-unified-5h-status", "allowed_warning")
+                .header("anthropic-ratelimit-unified-5h-utilization", "0.9");
+            let case = Case::new(
+                20,
+                "--tool shell --max-window 5h=80%",
+                used,
+                Says("let it wait with --wait-for-window"),
+            );
+            vec![Case { api: "anthropic-messages", ..case }]
+        }
         other => panic!("no case for {other}"),
     }
 }
