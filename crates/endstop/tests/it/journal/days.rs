@@ -248,7 +248,7 @@ fn negative_books_are_damage() {
             JournalErrorKind::Damaged
         );
         // Another day is not affected.
-        other.execute_batch("UPDATE spending SET day = day - 1").unwrap();
+        other.execute_batch("UPDATE spending SET hour = hour - 24").unwrap();
         assert_eq!(budget.reserve_amount(usd(1), usd(1)), Ok(usd(1)));
     }
 }
