@@ -121,6 +121,24 @@ fn harmless_command_passes() {
     assert!(!done.log.contains("::error"), "{}", done.log);
 }
 
+/// The level decides, and its table is the summary.
+#[test]
+fn conform_writes_its_table_and_page() {
+    let program = env!("CARGO_BIN_EXE_endstop");
+    for (script, status) in [(program.to_owned(), 0), ("sh\n-c\nexit 0".to_owned(), 1)] {
+        let args = format!("--only\nT-01\n--\n{script}");
+        let step = Step::running("").with("COMMAND", "conform").with("ARGS", &args);
+        let done = step.run();
+        assert_eq!(done.status, status, "{}", done.log);
+        assert_eq!(
+            done.outputs()[..2],
+            ["page=endstop.html".to_owned(), format!("status={status}")]
+        );
+        let summary = done.read("step_summary_1a2b");
+        assert!(summary.starts_with("### How the runs of "), "{summary}");
+    }
+}
+
 /// The category decides about a program that reports a success, and its own status about one that does not.
 #[test]
 fn guarded_program_fails_the_step_by_category() {
