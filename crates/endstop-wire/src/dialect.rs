@@ -57,6 +57,8 @@ struct Facts {
     has_preliminary_output: bool,
     /// The format to send requests in, if this one can only be decoded.
     read_only: Option<WireFormat>,
+    /// `true` if a response can have an id while its provider still works on it, and is read later.
+    works_in_background: bool,
 }
 
 impl WireFormat {
@@ -72,6 +74,7 @@ impl WireFormat {
                 in_frames: false,
                 content: WireFormat::OpenAiChat,
                 has_preliminary_output: false,
+                works_in_background: false,
                 read_only: None,
             },
             WireFormat::OpenAiResponses => Facts {
@@ -84,6 +87,7 @@ impl WireFormat {
                 in_frames: false,
                 content: WireFormat::OpenAiResponses,
                 has_preliminary_output: false,
+                works_in_background: true,
                 read_only: None,
             },
             WireFormat::Anthropic => Facts {
@@ -96,6 +100,7 @@ impl WireFormat {
                 in_frames: false,
                 content: WireFormat::Anthropic,
                 has_preliminary_output: true,
+                works_in_background: false,
                 read_only: None,
             },
             WireFormat::Gemini => Facts {
@@ -108,6 +113,7 @@ impl WireFormat {
                 in_frames: false,
                 content: WireFormat::Gemini,
                 has_preliminary_output: false,
+                works_in_background: false,
                 read_only: None,
             },
             WireFormat::CohereV2 => Facts {
@@ -120,6 +126,7 @@ impl WireFormat {
                 in_frames: false,
                 content: WireFormat::CohereV2,
                 has_preliminary_output: false,
+                works_in_background: false,
                 read_only: None,
             },
             WireFormat::CohereV1 => Facts {
@@ -132,6 +139,7 @@ impl WireFormat {
                 in_frames: false,
                 content: WireFormat::CohereV1,
                 has_preliminary_output: false,
+                works_in_background: false,
                 read_only: Some(WireFormat::CohereV2),
             },
             WireFormat::Ollama => Facts {
@@ -144,6 +152,7 @@ impl WireFormat {
                 in_frames: false,
                 content: WireFormat::Ollama,
                 has_preliminary_output: false,
+                works_in_background: false,
                 read_only: None,
             },
             WireFormat::BedrockConverse => Facts {
@@ -156,6 +165,7 @@ impl WireFormat {
                 in_frames: true,
                 content: WireFormat::BedrockConverse,
                 has_preliminary_output: false,
+                works_in_background: false,
                 read_only: None,
             },
             WireFormat::BedrockInvoke => Facts {
@@ -169,6 +179,7 @@ impl WireFormat {
                 in_frames: true,
                 content: WireFormat::Anthropic,
                 has_preliminary_output: true,
+                works_in_background: false,
                 read_only: None,
             },
         }
@@ -197,6 +208,11 @@ impl WireFormat {
     /// is called in the same way as this provider.
     pub const fn provider(self) -> &'static str {
         self.facts().provider
+    }
+
+    /// `true` if a response can have an id while its provider still works on it, and is read later.
+    pub const fn works_in_background(self) -> bool {
+        self.facts().works_in_background
     }
 
     /// Returns the format to send requests in if this one can only be decoded, so that old

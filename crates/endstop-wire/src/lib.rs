@@ -41,7 +41,7 @@ pub mod stream;
 pub mod windows;
 
 pub use caching::{CachePlan, Caching};
-pub use codec::{Decoded, Delta, Eof, RequestFacts, StreamDecoder, decode_body};
+pub use codec::{Decoded, Delta, Eof, RequestFacts, RestClock, StreamDecoder, decode_body};
 pub use codec::{Encoder, NamedSchema, RequestSpec, ToolDefinition};
 pub use dialect::{Dialect, WireFormat};
 pub use headers::Headers;

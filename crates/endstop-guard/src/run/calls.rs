@@ -207,13 +207,13 @@ impl CallsInFlight {
         self.open.iter().filter(|(_, one)| one.started).filter_map(open).collect()
     }
 
-    /// Notes when a call counts as complete whose finish value has passed.
-    pub(super) fn ends_at(&mut self, number: u64, at: Duration) {
+    /// Notes when a call counts as complete whose finish value has passed; `None` if it is not known to have ended.
+    pub(super) fn ends_at(&mut self, number: u64, at: Option<Duration>) {
         let Some(exchange) = self.open.get_mut(&number) else { return };
-        if let Some(before) = exchange.rests_until.replace(at) {
+        if let Some(before) = std::mem::replace(&mut exchange.rests_until, at) {
             self.rests.remove(&(before, number));
         }
-        self.rests.insert((at, number));
+        self.rests.extend(at.map(|at| (at, number)));
     }
 
     /// The time at which the next call counts as complete.

@@ -10,7 +10,7 @@ use crate::proxy::{End, Flow, ReadOn, ResponseHead, ResponseObserver, Unreadable
 use bytes::Bytes;
 use endstop_core::guest::Spending;
 use endstop_core::{ErrorClass, ModelError, TurnDelta};
-use endstop_wire::{Delta, Eof, StreamDecoder, windows};
+use endstop_wire::{Delta, Eof, RestClock, StreamDecoder, windows};
 use http::{HeaderName, HeaderValue};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -19,11 +19,6 @@ use std::time::Duration;
 const WARNING: &str = "x-endstop-warning";
 /// The longest text in that header, in characters.
 const LONGEST_WARNING: usize = 400;
-
-/// The wait for more of a response after its finish value: with its usage, and without it or after content that
-/// followed. The same as those of a run's own calls.
-const REST_WITH_USAGE: Duration = Duration::from_secs(2);
-const REST: Duration = Duration::from_secs(10);
 
 /// The error of a request that was not sent.
 pub(super) const NOT_SENT: &str = "the request was not sent";
@@ -97,6 +92,9 @@ struct Reading {
     tail: Option<Box<Tail>>,
     /// Deltas of the chunk that is read.
     deltas: Vec<TurnDelta>,
+    /// The end of a response whose connection stays open, and the time at which it counts as complete.
+    rest: RestClock,
+    complete_at: Option<Duration>,
     /// The time of the request, until the first byte of its response.
     asked_at: Option<Duration>,
     /// The head of the response.
@@ -115,6 +113,8 @@ impl Reading {
         });
         let asked_at = shared.now();
         Reading {
+            rest: RestClock::default(),
+            complete_at: None,
             shared,
             ticket,
             facts,
@@ -144,15 +144,12 @@ impl Reading {
     fn read(&mut self, chunk: &[u8]) -> Flow {
         let Some(decoder) = &mut self.decoder else { return Flow::Pass };
         let deltas = &mut self.deltas;
-        let before = (decoder.has_ended_turn(), decoder.has_usage());
         // An error of the decoder is in its result; the bytes still pass.
         let _ = decoder.push(chunk, &mut |delta| take(deltas, delta, chunk.len()));
-        let after = (decoder.has_ended_turn(), decoder.has_usage());
-        // Content, the finish value and usage move the time at which the turn counts as complete; pings do not.
-        if after.0 && (after != before || !deltas.is_empty()) {
-            let is_content = before.0 && !deltas.is_empty();
-            let wait = if after.1 && !is_content { REST_WITH_USAGE } else { REST };
-            self.shared.ends_after(&self.ticket, wait);
+        let due = self.rest.note(self.shared.now(), decoder, !deltas.is_empty());
+        if due != self.complete_at {
+            self.complete_at = due;
+            self.shared.ends_at(&self.ticket, due);
         }
         if self.report() { Flow::Pass } else { self.stop() }
     }

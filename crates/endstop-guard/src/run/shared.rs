@@ -9,7 +9,6 @@ use super::settings::Settings;
 use crate::exchange::{RunKey, Threads};
 use endstop_core::guest::Spending;
 use endstop_core::{ModelTurn, SignalReason, Usage, Window};
-use endstop_wire::WireFormat;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::Notify;
@@ -151,9 +150,8 @@ impl Shared {
         Some(booked)
     }
 
-    /// Notes that a call counts as complete after this time, unless more of it comes.
-    pub(super) fn ends_after(&self, ticket: &Ticket, wait: Duration) {
-        let at = self.now().saturating_add(wait);
+    /// Notes that a call counts as complete at this time, unless more of it comes.
+    pub(super) fn ends_at(&self, ticket: &Ticket, at: Option<Duration>) {
         self.lock().calls.ends_at(ticket.number, at);
         self.changed();
     }
@@ -198,7 +196,7 @@ fn works_on<'a>(facts: &CallFacts, response: &'a Response) -> Option<&'a str> {
     match response {
         // The response decides and not the request, whose members a server may read in another way.
         Ok(turn) if turn.signal.reason == SignalReason::InProgress => {
-            let is_stored = facts.dialect.family == WireFormat::OpenAiResponses;
+            let is_stored = facts.dialect.family.works_in_background();
             turn.response_id.as_deref().filter(|_| is_stored)
         }
         // The client left the stream, and the provider continues.

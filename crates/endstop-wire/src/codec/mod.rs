@@ -1,4 +1,5 @@
-//! Decoding of a model response into a turn: content, stop reason, usage, or a classified error.
+//! The wire formats in both directions, a folder for each: requests are encoded and read, responses are decoded into a
+//! turn (content, stop reason, usage, or a classified error) and written.
 //!
 //! ```
 //! use endstop_wire::{Delta, Eof, Headers, RequestFacts, StreamDecoder, dialect};
@@ -41,5 +42,6 @@ pub use formats::{follow, request_reader, write, write_error};
 pub(crate) use request::asks_for_several;
 pub use request::encoder::Encoder;
 pub use request::{NamedSchema, RequestSpec, ToolDefinition};
+pub use response::rest::RestClock;
 pub use response::stream::{StreamDecoder, decode_body};
 pub use response::{Decoded, Delta, Eof, RequestFacts, ServiceTier};

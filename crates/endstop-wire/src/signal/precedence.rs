@@ -9,7 +9,7 @@
 //! assert_eq!((s.reason, s.confidence), (SignalReason::ToolUse, Confidence::Medium));
 //! ```
 //!
-//! TurnFacts are checked in this order: an error, a pause or a turn in progress, the token limit and
+//! The facts are checked in this order: an error, a pause or a turn in progress, the token limit and
 //! the content filter, tool calls, a refusal, a stop string, the natural end, and last unknown or
 //! missing values. If the finish value reports tools, unparsable arguments and an output at its cap
 //! are recorded in the metadata (`invalid_args`, `at_output_cap`) and in the message, but the
@@ -20,7 +20,7 @@ use crate::signal::finish::{Finish, certainty};
 use endstop_core::{Confidence, SignalReason, TerminationSignal};
 use serde_json::Value;
 
-/// TurnFacts known about a turn after it has ended.
+/// The facts about a turn that has ended.
 #[derive(Clone, Debug)]
 pub struct TurnFacts<'a> {
     /// Meaning of the finish value.

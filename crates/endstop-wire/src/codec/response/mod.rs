@@ -4,6 +4,7 @@
 mod billing;
 pub(super) mod halves;
 mod kinds;
+pub(super) mod rest;
 pub(super) mod stream;
 pub(super) mod tail;
 pub(super) mod text_frame;
