@@ -279,12 +279,12 @@ impl Machine {
                 *armed = None;
                 return Continue(phase.pauses_before().map(Before::next));
             }
-            EventKind::Windows { .. } => return Continue(None),
             // A message or other limits may end the wait for background work.
             EventKind::Said { .. } | EventKind::LimitsChanged { .. } => return self.answer_again(),
             // All handled above; listed so that a new event kind does not compile until it is
             // handled.
-            EventKind::Cancel
+            EventKind::Windows { .. }
+            | EventKind::Cancel
             | EventKind::Terminate
             | EventKind::Fault { .. }
             | EventKind::Spent(_)

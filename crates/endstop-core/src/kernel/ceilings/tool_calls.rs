@@ -20,14 +20,12 @@ impl<'a> Starting<'a> {
     /// Adds a call, or returns the evidence if it would be one too many.
     pub(crate) fn add(&mut self, name: &'a str, context: &RunContext) -> Result<(), String> {
         let of_tool = self.of.entry(name).or_default();
-        match exceeded(name, *of_tool, self.all, context) {
-            Some(evidence) => Err(evidence),
-            None => {
-                *of_tool += 1;
-                self.all += 1;
-                Ok(())
-            }
+        if let Some(evidence) = exceeded(name, *of_tool, self.all, context) {
+            return Err(evidence);
         }
+        *of_tool += 1;
+        self.all += 1;
+        Ok(())
     }
 }
 
