@@ -20,7 +20,7 @@ pub enum ErrorClass {
     Authentication,
     /// The key lacks a permission (HTTP 403).
     Permission,
-    /// The model, deployment or response does not exist.
+    /// The model, deployment or response does not exist, or the address is not that of an API.
     NotFound,
     /// The request is malformed.
     InvalidRequest,
@@ -135,6 +135,10 @@ impl fmt::Display for ErrorClass {
     }
 }
 
+/// The field and the value in [`ModelError::original`] of an address at which there is no server.
+const CONNECTION: &str = "connection";
+const NO_SERVER: &str = "no server";
+
 /// The error of a model call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelError {
@@ -163,6 +167,19 @@ impl ModelError {
             retry_after_ms: None,
             original: None,
         }
+    }
+
+    /// Creates the error of an address at which there is no server, as far as can be known: the host refuses connections,
+    /// or its name is not known.
+    pub fn no_server(message: impl Into<String>) -> ModelError {
+        let original = Some((CONNECTION.to_owned(), NO_SERVER.to_owned()));
+        ModelError { original, ..ModelError::new(ErrorClass::ServerError, message) }
+    }
+
+    /// `true` if it is that of an address at which there is no server.
+    pub fn is_no_server(&self) -> bool {
+        let original = self.original.as_ref();
+        original.is_some_and(|(field, value)| field == CONNECTION && value == NO_SERVER)
     }
 
     /// `true` if the provider may bill the call, although it failed: the request was not refused, or it

@@ -394,6 +394,8 @@ pub(crate) fn class_of(
         408 | 504 => ErrorClass::Timeout,
         413 => ErrorClass::RequestTooLarge,
         499 => ErrorClass::Cancelled,
+        // The server does not know the method, such as a file server that is taken for an API.
+        501 => ErrorClass::NotFound,
         // TGI reports a failed generation as 424.
         424 | 500..=599 => ErrorClass::ServerError,
         400..=499 => ErrorClass::InvalidRequest,

@@ -11,8 +11,9 @@ use super::replay::{Played, RecordingReplay};
 use base64::Engine as _;
 use bytes::Bytes;
 use endstop_core::{ErrorClass, ModelError};
-use endstop_http::{BodyError, Client, Decoded, Full, ResponseFuture};
+use endstop_http::{BodyError, Client, Decoded, Full, ResponseFuture, Stage};
 use endstop_wire::Headers;
+use endstop_wire::endpoint::is_loopback;
 use endstop_wire::redact::secrets_out;
 use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, HeaderMap, HeaderValue};
 use http::{Method, Request, Uri};
@@ -224,6 +225,7 @@ fn unsent(error: &endstop_http::Error, url: &Url) -> ModelError {
     let message = innermost(error);
     // A connection that failed is retried like an error of the server.
     let class = if error.is_timeout() { ErrorClass::Timeout } else { ErrorClass::ServerError };
+    let is_local = url.host_str().is_some_and(is_loopback);
     let url = shown(url);
     let what = if error.is_connect() {
         let proxy = error.proxy();
@@ -232,7 +234,15 @@ fn unsent(error: &endstop_http::Error, url: &Url) -> ModelError {
     } else {
         format!("the connection to {url} broke")
     };
-    ModelError::new(class, format!("{what}: {message}"))
+    let message = format!("{what}: {message}");
+    match error.stage() {
+        _ if error.proxy().is_some() => ModelError::new(class, message),
+        Stage::Connect if is_local => ModelError::no_server(format!(
+            "{message}; start the server there, or correct the address"
+        )),
+        Stage::Resolve => ModelError::no_server(format!("{message}; check the name of the host")),
+        _ => ModelError::new(class, message),
+    }
 }
 
 /// Returns these headers with those that the client adds to a request.

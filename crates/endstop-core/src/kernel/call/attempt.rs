@@ -58,6 +58,10 @@ fn retry_after(error: &ModelError, context: &mut RunContext) -> Retry {
     if !error.class.is_retryable()
         || retry_for.or(max_retries.map(|_| Duration::MAX)).is_none_or(|window| window.is_zero())
         || max_retries.is_some_and(|max| context.attempts.retries >= max)
+        // Before the first response nothing is lost, and the address is probably wrong. Later a server may restart.
+        || (error.is_no_server()
+            && context.counts.turns == 0
+            && context.attempts.retries >= SLOW_RETRIES)
     {
         return Retry::Never;
     }

@@ -16,6 +16,8 @@ pub(super) enum Kind {
     Json,
     /// The status reports an error, so the body is stored for its message.
     Error,
+    /// A page of HTML or XML, as a server has at an address that is not that of an API.
+    Page,
     /// Neither events nor JSON. The value describes the content.
     Foreign(&'static str),
 }
@@ -49,7 +51,7 @@ pub(super) fn kind_of(head: &[u8], dialect: &Dialect) -> Kind {
         // The first byte of a frame's length, which is 0 or 1 because a frame has at most 24 MiB.
         Some(0..=1) if dialect.family.in_frames() => Kind::Frames,
         Some(b'{' | b'[') => Kind::Json,
-        Some(b'<') => Kind::Foreign("a page of HTML or XML"),
+        Some(b'<') => Kind::Page,
         Some(0x1f) => Kind::Foreign("compressed"),
         Some(0..=0x08 | 0x0e..=0x1e | 0x7f..) => Kind::Foreign("binary"),
         Some(_) => Kind::Events,

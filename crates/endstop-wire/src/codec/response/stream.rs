@@ -135,7 +135,7 @@ impl StreamDecoder {
                 self.held.extend_from_slice(&chunk[..room]);
                 self.check_held()
             }
-            Kind::Error | Kind::Foreign(_) => {
+            Kind::Error | Kind::Page | Kind::Foreign(_) => {
                 // Ignore the rest of an error body instead of failing, because its beginning
                 // already names the error.
                 let room = ERROR_CAP.saturating_sub(self.held.len()).min(chunk.len());
@@ -229,6 +229,13 @@ impl StreamDecoder {
                 class: ErrorClass::IncompleteStream,
                 message: "the body is empty".to_owned(),
                 value: String::new(),
+            }),
+            Kind::Page => self.feed.broken(DecodeFailure {
+                class: ErrorClass::NotFound,
+                message: "the response is a page of HTML or XML, not JSON or an event stream, so the address is not that of \
+                          an API, which often ends in /v1"
+                    .to_owned(),
+                value: excerpt(&String::from_utf8_lossy(&held)),
             }),
             Kind::Foreign(what) => self.feed.broken(DecodeFailure {
                 class: ErrorClass::UnknownError,
