@@ -109,8 +109,10 @@ fn endpoint(
 }
 
 /// The beginnings of keys that only one provider gives out, with its id and its name.
-const KEY_PREFIXES: [(&str, &str, &str); 4] = [
+const KEY_PREFIXES: [(&str, &str, &str); 6] = [
     ("sk-ant-", "anthropic", "Anthropic"),
+    ("sk-proj-", "openai", "OpenAI"),
+    ("sk-svcacct-", "openai", "OpenAI"),
     ("sk-or-", "openrouter", "OpenRouter"),
     ("gsk_", "groq", "Groq"),
     ("xai-", "xai", "xAI"),

@@ -332,6 +332,8 @@ fn key_of_another_provider_is_refused() {
     assert!(error.starts_with(says) && !error.contains("api03"), "{error}");
     assert_eq!(of("anthropic/claude", &[("ANTHROPIC_API_KEY", "sk-ant-api03-x")]), Ok(()));
     assert_eq!(of("openai/gpt-5", &[("OPENAI_API_KEY", "sk-proj-x")]), Ok(()));
+    let other = of("anthropic/claude", &[("ANTHROPIC_API_KEY", "sk-proj-x")]).unwrap_err();
+    assert!(other.starts_with("the key in ANTHROPIC_API_KEY is one of OpenAI"), "{other}");
     // A gateway may take the key of any vendor.
     let gateway = [("OPENAI_API_KEY", "sk-ant-x"), ("OPENAI_BASE_URL", "https://gateway.example")];
     assert_eq!(of("openai/gpt-5", &gateway), Ok(()));
