@@ -2,7 +2,7 @@
 //!
 //! ```
 //! use endstop_core::{Termination, stop_message};
-//! let text = "Run stopped by endstop: error_max_turns (25 of 25 turns). run nightly-1";
+//! let text = "Run stopped by endstop: error_max_turns (25 of 25 turns), in run nightly-1";
 //! assert_eq!(stop_message::termination(text), Some(Termination::ErrorMaxTurns));
 //! ```
 //!

@@ -4,6 +4,7 @@ use crate::config::journal_path::{self, JournalPath};
 use crate::config::settings::{SettingArgs, Settings};
 use crate::config::trust::{self, journal::Place};
 use crate::failure::{Failure, Result};
+use crate::render::advice::PLACEHOLDER;
 use crate::run::agent::{Built, build, runtime};
 use crate::run::attach::Attached;
 use crate::run::cassette::Cassette;
@@ -23,6 +24,13 @@ pub(crate) fn run(args: &BranchArgs, json: bool) -> Result {
         return Err(Failure::usage(
             "--answer-only cannot be combined with --json, whose last line already contains the answer",
         ));
+    }
+    // Printed commands have a placeholder, which would be sent and billed.
+    let is_placeholder = |message: &str| [PLACEHOLDER, "…", "..."].contains(&message.trim());
+    if let Some(message) = args.message.as_deref().filter(|message| is_placeholder(message)) {
+        return Err(Failure::usage(format!(
+            "--message {message}: it stands for your own words; write what is in the model's way, and what it can do about it"
+        )));
     }
     let place = JournalPath::of(args.settings.journal.as_deref(), None)?;
     // Checked before the journal is opened, because opening removes the access of other users, which

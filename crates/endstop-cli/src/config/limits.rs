@@ -173,7 +173,12 @@ pub(crate) fn default_of(row: &LimitRow) -> Option<String> {
     if !row.default_note.is_empty() {
         return Some(row.default_note.replace("`retry_for`", "--retry-for"));
     }
-    match row.value(&Limits::default()) {
+    spelled_value(row.value(&Limits::default()))
+}
+
+/// Spells the value of a limit as its flag takes it; `None` if it is off or a switch.
+pub(crate) fn spelled_value(value: LimitValue) -> Option<String> {
+    match value {
         LimitValue::Off | LimitValue::Switch(_) => None,
         LimitValue::Count(count) => Some(count.to_string()),
         LimitValue::Usd(usd) => Some(usd.to_string()),

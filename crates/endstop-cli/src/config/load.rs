@@ -17,7 +17,11 @@ impl Settings {
         config: Option<&Path>,
         folder: &Path,
     ) -> Result<Settings> {
-        let layers = Layers::find(config, folder)?;
+        Settings::of_layers(&Layers::find(config, folder)?, args)
+    }
+
+    /// Reads the settings of these files, and the flags over them.
+    pub(crate) fn of_layers(layers: &Layers, args: &SettingArgs) -> Result<Settings> {
         let mut settings = layers.settings(args)?;
         settings.above(args)?;
         layers.announce(&settings);
@@ -38,7 +42,13 @@ impl Settings {
         let header = &run.header;
         let wrong = |problem: &str| Failure::usage(format!("run {}: {problem}", header.id));
         let restored = Settings::restored(&header.settings).ok_or_else(|| {
-            wrong("it was not started by `endstop run`; resume it with the program that started it")
+            wrong(&if header.settings["demo"].is_string() {
+                "a demo has no model to continue with; set a model and start a run of your own: endstop run --model PROVIDER/MODEL \"TASK\"".to_owned()
+            } else if header.settings["guard"] == true {
+                format!("guard ran a program, which continues its own session: `endstop explain {}` shows how", header.id)
+            } else {
+                "it was not started by `endstop run`; resume it with the program that started it".to_owned()
+            })
         })?;
         let mut settings = restored.map_err(|problem| wrong(&problem))?;
         if settings.replay && args.model.is_none() {

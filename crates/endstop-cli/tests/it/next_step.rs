@@ -396,6 +396,8 @@ fn follow(ending: Termination, case: &Case) -> Result<(), String> {
     recovered.store(true, Ordering::SeqCst);
     cli.write("ready", "");
     for command in &printed {
+        // The words of the user.
+        let command = &command.replace("SAY WHAT IS IN THE WAY", "The build is broken.");
         let done = shell(&cli, command);
         if done.code() != 0 {
             return Err(format!("{command}: {}", done.stderr));

@@ -115,7 +115,7 @@ pub struct Answer {
 }
 
 /// Returns the sentence with which guard stops a run, for example `Run stopped by endstop:
-/// error_max_turns (25 of 25 turns). run nightly-1`. Characters that a terminal would obey become
+/// error_max_turns (25 of 25 turns), in run nightly-1`. Characters that a terminal would obey become
 /// spaces.
 ///
 /// ```
@@ -123,12 +123,12 @@ pub struct Answer {
 /// use endstop_guard::exchange::answer::stop_message;
 /// assert_eq!(
 ///     stop_message(Termination::ErrorMaxTurns, "25 of 25 turns", "nightly-1"),
-///     "Run stopped by endstop: error_max_turns (25 of 25 turns). run nightly-1"
+///     "Run stopped by endstop: error_max_turns (25 of 25 turns), in run nightly-1"
 /// );
 /// ```
 pub fn stop_message(termination: Termination, detail: &str, run: &str) -> String {
     let detail = if detail.is_empty() { String::new() } else { format!(" ({detail})") };
-    let text = format!("{PREFIX}{termination}{detail}. run {run}");
+    let text = format!("{PREFIX}{termination}{detail}, in run {run}");
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 

@@ -11,7 +11,7 @@ use crate::config::journal_path::{self, JournalPath};
 use crate::config::price_file;
 use crate::config::settings::Settings as Configured;
 use crate::config::state::OF_GUARD;
-use crate::config::trust::Origin;
+use crate::config::trust::{Layers, Origin};
 use crate::control::Control;
 use crate::control::guarded::OneGuarded;
 use crate::failure::{Failure, Result, Status};
@@ -19,7 +19,7 @@ use crate::new_file::NewFile;
 use crate::notify::Notifier;
 use crate::open_files;
 use crate::output;
-use crate::render::advice::{Facts, in_journal};
+use crate::render::advice::{Facts, Guarded, in_journal};
 use crate::render::amounts::seconds;
 use crate::render::card::{Beside, card};
 use crate::run::agent::{budget_of_day, runtime};
@@ -118,7 +118,8 @@ pub(crate) fn run(args: &GuardArgs, json: bool) -> Result<Status> {
     let grace = parse_duration(&args.grace).ok_or_else(|| {
         Failure::usage(format!("--grace: `{}` is not a time; expected for example 10s", args.grace))
     })?;
-    let configured = Configured::in_folder(&args.settings, args.config.as_deref(), Path::new("."))?;
+    let layers = Layers::find(args.config.as_deref(), Path::new("."))?.for_guard();
+    let configured = Configured::of_layers(&layers, &args.settings)?;
     let mut settings = settings(args, &configured)?;
     let file = args.events.as_deref();
     let file = file.map(|path| NewFile::of("--events", path, args.overwrite)).transpose()?;
@@ -149,7 +150,10 @@ pub(crate) fn run(args: &GuardArgs, json: bool) -> Result<Status> {
     reports.terminal.release();
     let done = done?;
     let color = output::shows_colours(&std::io::stderr());
-    let run = journal.as_ref().and_then(|journal| stored(args, journal, &done.outcome));
+    let run = match &journal {
+        Some(journal) => stored(args, journal, &done.outcome),
+        None => journal_path::not_stored(place.as_deref(), None),
+    };
     let status = report(args, &done, run, (json, color));
     reports.lines.finish(last_line(&done), writer);
     notifier.ended(&done.outcome);
@@ -290,6 +294,8 @@ struct Done {
     counts: Counts,
     /// The limits that held at the end.
     limits: Limits,
+    /// Name of the client, if the program is known.
+    client: Option<&'static str>,
     /// Rules that fired in other conversations than the first one.
     fired_elsewhere: Vec<RuleHit>,
     /// `true` if Endstop or the user ended the run, and not the program.
@@ -326,6 +332,10 @@ async fn guarded(
     }
     settings.is_agent = wiring.is_agent;
     settings.attended = Some(reports.terminal.attended());
+    if let Some(journal) = &mut settings.journal {
+        // `explain` names the command that continues its session.
+        journal.settings["client"] = json!(wiring.client);
+    }
     settings.closing = Some(closing(wiring.resume));
     // All users can read the arguments of a program. With sudo, the program is that of another one.
     let is_visible = wiring.has_in_arguments(path.secret()) && !wiring.changes_user;
@@ -399,6 +409,7 @@ async fn guarded(
         outcome: Outcome::clone(&outcome),
         counts: handle.counts(),
         limits: handle.limits(),
+        client: wiring.client,
         fired_elsewhere: handle.fired_elsewhere(),
         program,
         ended_by_us,
@@ -598,10 +609,12 @@ fn ending(
     let detail = format!("the program ended with {}", program.end.how());
     let ok = program.exit_code() == 0;
     let outcome = handle.program_ended(&ProgramEnd { ok, detail: &detail, needs_calls });
-    // A program that made its calls elsewhere has not answered for its limits.
+    // A program that made its calls elsewhere, or got none through, has not done its work under its limits.
     let is_unheld = outcome.decided_by.decision == Decision::NoCall
         && outcome.termination == Termination::ErrorNoProgress;
-    (outcome, is_unheld)
+    let counts = handle.counts();
+    let all_refused = needs_calls && ok && counts.calls == 0 && counts.rejected > 0;
+    (outcome, is_unheld || all_refused)
 }
 
 /// The last line of `--json` and `--events`: the outcome, with what the program did.
@@ -670,10 +683,11 @@ fn report(
             ),
             Status::OfProgram(_) | Status::OfCommand(_) => String::new(),
         };
+        let program = Guarded { limits: &done.limits, client: done.client, profile: None };
         let beside = Beside {
             agent: Some(format!("{own}{calls}{others}{kept}")),
             fired_elsewhere: done.fired_elsewhere.clone(),
-            next: Facts::of(&done.outcome).next_of_guarded(None),
+            next: Facts::of(&done.outcome).next_of_guarded(program),
             run,
             unverified: done.verified != StopSignal::Nothing,
             ..Beside::default()

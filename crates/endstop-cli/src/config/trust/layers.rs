@@ -3,6 +3,7 @@
 use super::file::{self, Entry, SettingsFile};
 use super::store::Store;
 use super::{Origin, owner, shown, tighten};
+use crate::config::flag::{FILE, GUARD};
 use crate::config::settings::{Row, SettingArgs, Settings, flag_of, given};
 use crate::failure::{Failure, Result};
 use crate::output;
@@ -112,6 +113,31 @@ impl Layers {
             None => (FolderFile::find(folder)?, None),
         };
         Ok(Layers { user, folder, config })
+    }
+
+    /// Leaves out the entries of the folder's file that `endstop guard` does not use, because the file may be meant for
+    /// `endstop run` as well. Such an entry needs no consent.
+    pub(crate) fn for_guard(mut self) -> Layers {
+        let Some(folder) = &mut self.folder else { return self };
+        let is_used = |entry: &Entry| {
+            let row = Row::of_key(entry.parts().0);
+            row.is_none_or(|row| row.commands == FILE || row.commands & GUARD != 0)
+        };
+        let (used, others): (Vec<Entry>, Vec<Entry>) =
+            std::mem::take(&mut folder.file.entries).into_iter().partition(is_used);
+        folder.file.entries = used;
+        if !others.is_empty() {
+            output::note(&format!(
+                "endstop guard: {} of {} not used, because the program has its own settings",
+                quoted(&others.iter().collect::<Vec<_>>()),
+                if others.len() == 1 {
+                    format!("{} is", folder.file.name)
+                } else {
+                    format!("{} are", folder.file.name)
+                },
+            ));
+        }
+        self
     }
 
     /// Returns the merged settings of the files.

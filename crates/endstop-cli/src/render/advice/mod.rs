@@ -7,7 +7,7 @@ mod resume;
 
 pub(crate) use facts::Facts;
 pub(crate) use next::{AFTER_DIVERGENCE, of_demo};
-pub(crate) use resume::{Again, before_repeats, in_journal};
+pub(crate) use resume::{Again, Guarded, PLACEHOLDER, before_repeats, in_journal};
 
 #[cfg(test)]
 mod tests {

@@ -2,7 +2,7 @@
 //! specific by the facts.
 
 use super::facts::{Facts, Remedy};
-use super::resume::{Again, in_journal};
+use super::resume::{Again, Guarded, in_journal};
 use crate::render::amounts::seconds;
 use crate::visible::visible;
 use endstop::{
@@ -142,9 +142,12 @@ impl Facts<'_> {
 
     /// Returns the next step after a run of a guarded program that was not a success. The settings of requests are the
     /// program's own. A standing proxy has its settings in the `profile` of its file, and refuses them as flags.
-    pub(crate) fn next_of_guarded(self, profile: Option<&str>) -> Option<String> {
-        let Outcome { termination, decided_by, .. } = self.0;
+    pub(crate) fn next_of_guarded(self, program: Guarded<'_>) -> Option<String> {
+        let Outcome { termination, decided_by, verified, .. } = self.0;
         let step = match (termination, &decided_by.decision) {
+            _ if termination.is_success() && *verified == Some(false) => {
+                "read what the verifier printed, and give it to the program".to_owned()
+            }
             (Termination::Cancelled | Termination::Terminated, _) | (_, Decision::Closed) => {
                 return None;
             }
@@ -161,7 +164,28 @@ impl Facts<'_> {
             }
             _ => self.next(None, None),
         };
-        Some(profile.map_or_else(|| step.clone(), |profile| in_profile(&step, profile)))
+        if let Some(profile) = program.profile {
+            return Some(in_profile(&step, profile));
+        }
+        let (flag, again) = match self.remedy() {
+            // A higher limit alone does not remove the cause.
+            Some(Remedy::Limit(
+                limit @ (Limit::MaxConsecutiveMistakes | Limit::MaxUnproductiveTurns),
+            )) => (None, program.again(Some(limit))),
+            Some(Remedy::Limit(limit)) => (program.raised(limit), program.again(Some(limit))),
+            Some(Remedy::Nothing) => (None, program.again(None)),
+            Some(Remedy::OutputCap) => (None, None),
+            None => (None, program.again(None).filter(|_| termination.is_success())),
+        };
+        Some(match (flag, again) {
+            (Some(_), Some(command)) => format!("continue with a higher limit: {command}"),
+            (None, Some(command)) => format!("{step}; to continue: {command}"),
+            (Some(flag), None) => match flag.split_once(' ') {
+                Some((name, value)) => step.replace(name, &format!("{name} to {value}")),
+                None => step,
+            },
+            (None, None) => step,
+        })
     }
 
     /// Returns the advice of the table, with the name of the provider.

@@ -2,15 +2,18 @@
 //! on the run's recorded events, so that the hint works.
 
 use super::facts::{Facts, Remedy};
+use crate::config::limits::spelled_value;
 use crate::config::settings::is_resumable;
 use crate::config::trust::seal;
-use endstop::core::limits::Unit;
+use endstop::core::GuestMode;
+use endstop::core::limits::{TABLE, Unit};
 use endstop::core::replay::{self, CannotResume};
 use endstop::journal::RecordedRun;
 use endstop::{
     Limits, Outcome,
     core::{Effect, Limit, LimitValue, Replay, Resumption, RunSpec},
 };
+use endstop_guard::clients::CLIENTS;
 use endstop_report::advice::quoted;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -18,6 +21,9 @@ use std::path::{Path, PathBuf};
 /// Number of times a limit is doubled before the search for a value that lets the run continue
 /// ends.
 const DOUBLINGS: u32 = 24;
+
+/// Stands for the user's own words in a printed command, which is refused with them.
+pub(crate) const PLACEHOLDER: &str = "SAY WHAT IS IN THE WAY";
 
 /// A command that resumes a run, or repeats its last turn.
 #[derive(Clone, Debug)]
@@ -110,6 +116,46 @@ impl Again {
     }
 }
 
+/// A guarded program, as the advice about its run needs it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Guarded<'a> {
+    /// The limits of the run; all off if they are not known.
+    pub(crate) limits: &'a Limits,
+    /// The name of the client in [`CLIENTS`], if the program is known.
+    pub(crate) client: Option<&'a str>,
+    /// The profile of a standing proxy, which refuses limits as flags.
+    pub(crate) profile: Option<&'a str>,
+}
+
+impl Guarded<'_> {
+    /// Returns the flag that raises a limit, or `None` if its value is not known.
+    pub(super) fn raised(self, limit: Limit) -> Option<String> {
+        raise(&mut self.limits.clone(), limit)
+    }
+
+    /// Returns the command that continues the last session of the program under the same limits, of which one may be
+    /// raised. `None` if the program's own command is not known, or a standing proxy has the limits.
+    pub(crate) fn again(self, raised: Option<Limit>) -> Option<String> {
+        // The command is that of the table, because the name may come from a journal of another user.
+        let client = CLIENTS.iter().find(|known| Some(known.name) == self.client)?;
+        if client.resume.is_empty() || self.profile.is_some() {
+            return None;
+        }
+        let (mut limits, none) = (self.limits.clone(), Limits::none());
+        if let Some(limit) = raised {
+            raise(&mut limits, limit)?;
+        }
+        let mut command = "endstop guard".to_owned();
+        for row in TABLE.iter().filter(|row| GuestMode::default().obstacle(row).is_none()) {
+            let value = row.value(&limits);
+            if let Some(value) = spelled_value(value).filter(|_| value != row.value(&none)) {
+                command = format!("{command} --{} {value}", row.name.replace('_', "-"));
+            }
+        }
+        Some(format!("{command} -- {}", client.resume))
+    }
+}
+
 fn resume(run: &str) -> String {
     format!("endstop run --resume {run}")
 }
@@ -139,7 +185,7 @@ pub(crate) fn before_repeats(
         return None;
     }
     let command = branch(recorded, if demo { "RUN" } else { run }, first)?;
-    let command = format!("{command} --message \"…\"");
+    let command = format!("{command} --message '{PLACEHOLDER}'");
     let command = if demo { command } else { Again::new(command, recorded, journal).command() };
     Some(format!("describe the obstacle to the model, from before the repeats: {command}"))
 }
@@ -237,7 +283,6 @@ fn resumed(recorded: &RecordedRun, limits: Limits) -> Result<(), Option<Box<Outc
 #[cfg(test)]
 mod tests {
     use super::*;
-    use endstop::core::limits::TABLE;
 
     #[test]
     fn every_set_limit_can_be_raised() {

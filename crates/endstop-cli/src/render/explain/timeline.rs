@@ -5,7 +5,9 @@ use super::open_call::open_call;
 use super::repeats::{Repeat, repeats_of};
 use super::turns::{Turn, turns_of};
 use crate::failure::{Failure, Result};
-use crate::render::advice::{AFTER_DIVERGENCE, Again, Facts, before_repeats, in_journal, of_demo};
+use crate::render::advice::{
+    AFTER_DIVERGENCE, Again, Facts, Guarded, before_repeats, in_journal, of_demo,
+};
 use crate::render::card::Beside;
 use endstop::core::{Limit, NanoUsd, RunEvent};
 use endstop::journal::{BranchSummary, RecordedRun, brief};
@@ -63,6 +65,9 @@ pub(crate) struct About {
     /// The runs that branched off this one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) branches: Vec<BranchSummary>,
+    /// The run that continued this one to a success.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) continued_by: Option<String>,
     pub(crate) started_ms: u64,
     pub(crate) version: String,
     pub(crate) provider: Option<String>,
@@ -101,6 +106,7 @@ impl Timeline {
                 }),
                 branched_from: header.spec.branched_from.as_deref().cloned(),
                 branches: Vec::new(),
+                continued_by: None,
                 started_ms: header.started_ms,
                 version: header.version.clone(),
                 provider: header.spec.provider.clone(),
@@ -202,13 +208,23 @@ impl Timeline {
             let command = in_journal(&format!("endstop answer {} --approve", header.id), journal);
             return Some(format!("decide: {command} (or --deny WHY)"));
         }
+        let program = Guarded {
+            limits: &self.allowed,
+            client: header.settings["client"].as_str(),
+            profile: header.settings["profile"].as_str(),
+        };
+        let is_guarded = header.settings["guard"] == true;
+        if is_guarded && self.state == "interrupted" {
+            let again = program.again(None);
+            return again.map(|command| format!("if the program has ended, too: {command}"));
+        }
         if self.state == "interrupted" || self.state == "parked" {
             let again = Again::of_interrupted(run, &header.id, journal);
             return again.map(|again| format!("resume: {}", again.command()));
         }
         let facts = self.ending.as_ref().map(Facts::of)?;
-        if header.settings["guard"] == true {
-            return facts.next_of_guarded(header.settings["profile"].as_str());
+        if is_guarded {
+            return facts.next_of_guarded(program);
         }
         let again = Again::of(facts, run, &header.id, journal);
         let back = before_repeats(facts.outcome(), run, &header.id, journal);
@@ -246,7 +262,12 @@ impl Timeline {
                 // Only the outcome of a guarded program has its own ending.
                 let is_guarded =
                     timeline.outcome.as_ref().is_some_and(|one| one["agent"].is_object());
-                if is_guarded { facts.next_of_guarded(None) } else { Some(facts.next(None, None)) }
+                let program = Guarded { limits: &timeline.allowed, client: None, profile: None };
+                if is_guarded {
+                    facts.next_of_guarded(program)
+                } else {
+                    Some(facts.next(None, None))
+                }
             }),
         };
         timeline.close();

@@ -115,6 +115,33 @@ fn with_card(server: &Server, options: &[&str], tool: &str, after: &str) -> Done
     done
 }
 
+/// The card and the record name the command that continues the session of a known client, under the limits of the run.
+#[test]
+fn next_continues_session_of_known_client() {
+    use std::os::unix::fs::PermissionsExt;
+    let call = Turn::call("work", &json!({})).usage(10, 5);
+    let server = answering(move |request| Reply::turn(request, &call));
+    let (cli, client) = (Cli::new(), std::env::current_exe().unwrap());
+    let script = format!("#!/bin/sh\nexec '{}' {}\n", client.display(), ONLY_CLIENT.join(" "));
+    for (program, next) in [
+        ("claude", "endstop guard --max-turns 4 --timeout 10m -- claude --continue"),
+        ("agent", "raise --max-turns to 4, or reduce the task"),
+    ] {
+        let file = cli.write(program, &script);
+        std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let path = cli.path(program);
+        let limits = ["--max-turns", "2", "--timeout", "10m"];
+        let mut command = cli.command(["guard", "--journal", "j.db"]);
+        command.args(limits).arg("--").arg(path);
+        let base = server.base_url().replace("127.0.0.1", "localhost");
+        command.env("OPENAI_BASE_URL", base).env(CLIENT, "x");
+        let done = Started::new(command, "").finish().notes(&[next]);
+        assert!(done.stderr.contains("error_max_turns"), "{done:#?}");
+        let explained = cli.run(["explain", "last", "--journal", "j.db"]).exits(0).stdout;
+        assert!(explained.contains(next), "no {next:?} in {explained}");
+    }
+}
+
 #[test]
 fn refusal_of_guard_is_the_reason_of_a_run_that_fails() {
     let server = answering(|request| Reply::turn(request, &Turn::text("done").usage(10, 5)));
@@ -136,9 +163,8 @@ fn refusal_of_guard_is_the_reason_of_a_run_that_fails() {
     with_card(&server, &ceiling, "x", "").exits(UNUSABLE).notes(&price);
     with_card(&server, &strict, SHOWS, "").exits(UNUSABLE).notes(&image);
     // Also if the program hides it, as aider does.
-    let hidden = with_card(&server, &ceiling, "x", "; exit 0").exits(0).notes(&price);
-    hidden.notes(&["the exit status 0 is the program's own, --strict gives 20"]);
-    let done = with_card(&server, &strict, SHOWS, "; exit 0").exits(0).notes(&image);
+    with_card(&server, &ceiling, "x", "; exit 0").exits(20).notes(&price);
+    let done = with_card(&server, &strict, SHOWS, "; exit 0").exits(30).notes(&image);
     assert!(!done.stderr.contains("another attempt"), "{done:#?}");
     with_card(&server, &[&strict[..], &["--strict"]].concat(), SHOWS, "; exit 0").exits(30);
     assert!(server.requests().is_empty());
