@@ -23,6 +23,27 @@ use std::path::PathBuf;
 /// The group of guard's flags for a standing proxy.
 const STANDING: &str = "Standing proxy";
 
+/// The exit statuses, each with its meaning.
+pub(crate) const STATUSES: [(u8, &str); 11] = [
+    (0, "success"),
+    (10, "retryable"),
+    (20, "capacity (a limit)"),
+    (30, "fatal"),
+    (75, "parked"),
+    (130, "cancelled"),
+    (143, "terminated"),
+    (1, "the run succeeded but its verifier did not, or an expectation of `assert` does not hold"),
+    (2, "usage or bad input"),
+    (70, "an internal fault"),
+    (74, "standard output or --events could not be written"),
+];
+
+fn exit_statuses() -> String {
+    let listed: Vec<String> =
+        STATUSES.iter().map(|(status, meaning)| format!("{status} {meaning}")).collect();
+    format!("Exit status: {}.", listed.join(", "))
+}
+
 /// Run LLM agents and know why they ended.
 #[derive(Debug, Parser)]
 #[command(
@@ -31,10 +52,7 @@ const STANDING: &str = "Standing proxy";
     about = "Run LLM agents and know why they ended.",
     max_term_width = 100
 )]
-#[command(after_help = "Exit status: 0 success, 10 retryable, 20 capacity (a limit), 30 fatal, \
-    75 parked, 130 cancelled, 143 terminated, 1 the run succeeded but its verifier did not, or an expectation \
-    of `assert` does not hold, 2 usage or bad input, 70 an internal fault, 74 standard output or --events could not be \
-    written.")]
+#[command(after_help = exit_statuses())]
 pub(crate) struct Args {
     /// Print JSON instead of text.
     #[arg(long, global = true)]

@@ -96,7 +96,10 @@ pub(crate) fn tip(error: &clap::Error) -> Option<String> {
     match error.kind() {
         ErrorKind::InvalidSubcommand => {
             let word = context(ContextKind::InvalidSubcommand)?;
-            let names: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| *names).copied().collect();
+            let commands = Args::command();
+            let names = GROUPS.iter().flat_map(|(_, names)| *names).copied();
+            let names: Vec<&str> =
+                names.filter(|name| commands.find_subcommand(name).is_some()).collect();
             let problem = unknown_key(word, &names).replacen("unknown name", "", 1);
             Some(format!(
                 "unrecognized subcommand '{}'{problem}; --help describes the commands",
@@ -134,6 +137,10 @@ pub(crate) fn one_line(error: &clap::Error) -> String {
     let lines = text.trim_start_matches("error: ").lines().map(str::trim);
     let lines: Vec<&str> = lines.filter(|line| !line.is_empty()).collect();
     let whole = lines.join(" ").replace(" tip: ", "; ");
+    // The words of Rust's parsers.
+    let whole = whole
+        .replace("invalid digit found in string", "expected a whole number")
+        .replace("number too large to fit in target type", "the number is too large");
     let similar = ["a similar argument exists:", "a similar value exists:"];
     similar.iter().fold(whole, |text, words| text.replace(words, "did you mean"))
 }

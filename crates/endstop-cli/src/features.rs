@@ -2,6 +2,7 @@
 //! them, and a command or a flag that is missing names its feature.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
 
 /// A feature of the package `endstop-cli`.
@@ -70,6 +71,13 @@ pub(crate) fn table() -> String {
         text.push_str("To add one, build endstop-cli with `--features NAME`.\n");
     }
     text
+}
+
+/// Returns the object of `--version --json`.
+pub(crate) fn version() -> Value {
+    let features = FEATURES.iter().map(|one| (one.name.to_owned(), one.is_built.into()));
+    let features: Map<String, Value> = features.collect();
+    json!({"type": "version", "version": env!("CARGO_PKG_VERSION"), "features": features})
 }
 
 /// Returns the error for a command or a flag that this build leaves out.

@@ -66,6 +66,11 @@ fn main() -> ExitCode {
             // help itself, without an `error:` prefix.
             let status = if error.use_stderr() { 2 } else { 0 };
             if status == 0 || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+                let is_version = error.kind() == ErrorKind::DisplayVersion;
+                if is_version && asks_for_json() {
+                    output::json(&features::version());
+                    return finish(Ok(Status::OfCommand(0)), true);
+                }
                 if status == 0 {
                     let text = error.render();
                     let colored = output::shows_colours(&std::io::stdout());
@@ -74,7 +79,7 @@ fn main() -> ExitCode {
                 } else {
                     let _ = error.print();
                 }
-                if error.kind() == ErrorKind::DisplayVersion && has_argument("--verbose") {
+                if is_version && has_argument("--verbose") {
                     for line in features::table().lines() {
                         output::unredacted_line(line);
                     }

@@ -1,7 +1,7 @@
 //! The nearest of several names, for the message about an unknown name.
 
 /// Returns ` (did you mean `NAME`?)` with the nearest of these names, or nothing if none is near.
-pub(crate) fn did_you_mean<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> String {
+pub fn did_you_mean<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> String {
     // 64 characters bound the work for a hostile name; no real name is that long.
     let start: String = name.chars().take(64).collect();
     let near = known

@@ -15,6 +15,7 @@ use endstop_report::audit::{json, lines, page};
 use endstop_trajectory::audit::time_ms;
 use endstop_trajectory::read::{Options, UnknownFormat, formats};
 use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 pub(crate) fn run(args: &AuditArgs, as_json: bool) -> Result {
@@ -25,8 +26,15 @@ pub(crate) fn run(args: &AuditArgs, as_json: bool) -> Result {
     }
     for path in args.paths.iter().filter(|path| *path != Path::new("-")) {
         // A mistyped path must be an error, because an empty result would look like a clean one.
-        std::fs::metadata(path)
-            .map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
+        std::fs::metadata(path).map_err(|error| {
+            let hint = match error.kind() {
+                ErrorKind::NotFound if path == Path::new("last") => {
+                    "; `audit` reads files and folders, `endstop explain last` the newest run of the journal"
+                }
+                _ => "",
+            };
+            Failure::usage(format!("{}: {error}{hint}", path.display()))
+        })?;
     }
     let report = args.report.as_deref();
     let report = report.map(|path| NewFile::of("--report", path, args.overwrite)).transpose()?;
@@ -58,6 +66,11 @@ pub(crate) fn run(args: &AuditArgs, as_json: bool) -> Result {
         for line in lines(&found) {
             output::line(&line);
         }
+    }
+    if nothing && args.find {
+        output::note(
+            "next: name the folder of your sessions, for example endstop audit ~/sessions; or look at some runs first: endstop demo loop",
+        );
     }
     if let Some(file) = &report {
         output::note(&format!("written: {}", file.path().display()));

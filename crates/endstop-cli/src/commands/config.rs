@@ -4,15 +4,22 @@ use crate::config::journal_path;
 use crate::config::settings::{ROWS, Settings, given};
 use crate::config::trust::file::Entry;
 use crate::config::trust::{Layers, Origin, shown};
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::output;
 use crate::run_args::RunArgs;
+use crate::visible::shorten;
 use endstop::wire::catalog::providers::provider;
 use endstop::wire::redact::address;
 use serde_json::{Value, json};
 use std::path::Path;
 
 pub(crate) fn show(args: &RunArgs, json: bool) -> Result {
+    if let Some(word) = &args.task {
+        return Err(Failure::usage(format!(
+            "unexpected argument `{}`: `endstop config show` takes the flags of `endstop run`, and no task",
+            shorten(word, 60)
+        )));
+    }
     let layers = Layers::find(args.config.as_deref(), Path::new("."))?;
     let (mut settings, refused) = layers.merged()?;
     settings.above(&args.settings)?;

@@ -1,5 +1,7 @@
 //! The one run that a command is about: a run of the journal, a file of events, or a journal file.
 
+use crate::commands::explain::Meaning;
+use crate::commands::runs::succeeded_by;
 use crate::config::journal_path::{self, JournalPath};
 use crate::failure::{Failure, Result};
 use crate::input::Source;
@@ -11,6 +13,8 @@ use endstop::core::RunEvent;
 use endstop::core::bounded_json;
 use endstop::core::decide::parse_json;
 use endstop::journal::{JournalError, JournalErrorKind};
+use endstop_report::advice::quoted;
+use endstop_trajectory::read::{Chunks, Opened, Options, Source as Session};
 use serde::Deserialize as _;
 use serde_json::Value;
 use std::path::Path;
@@ -41,13 +45,16 @@ pub(super) fn stored(id: &str, place: Option<&Path>) -> Result<Timeline> {
 /// Reads a run of the journal.
 fn recorded(name: &str, place: Option<&Path>) -> Result<Timeline> {
     let journal = journal_path::to_read(&JournalPath::of(place, None)?).map_err(|error| {
-        Failure::usage(format!("{name}: No such file, and no such run: {}", error.message))
+        let near = Meaning::nearest(name);
+        Failure::usage(format!("{name}: No such file, and no such run{near}: {}", error.message))
     })?;
     let wrong = |error: JournalError| Failure::usage(error.to_string());
     let id = journal.find(name).map_err(|error| match error.kind {
         JournalErrorKind::NotFound if name != "last" => Failure::usage(format!(
-            "{name}: No such file, and {}: {}",
-            error.journal, error.problem
+            "{name}: No such file, and {}: {}{}",
+            error.journal,
+            error.problem,
+            Meaning::nearest(name)
         )),
         _ => wrong(error),
     })?;
@@ -55,8 +62,28 @@ fn recorded(name: &str, place: Option<&Path>) -> Result<Timeline> {
     let mut timeline = Timeline::of_run(&journal.load(&id).map_err(wrong)?, running, place)?;
     if let Some(about) = &mut timeline.run {
         about.branches = journal.branches(&id).map_err(wrong)?;
+        let has_failed = timeline.ending.as_ref().is_none_or(|ending| !ending.is_success());
+        if has_failed && !running {
+            about.continued_by =
+                succeeded_by(&id, &journal.runs(u32::MAX).map_err(wrong)?).map(str::to_owned);
+        }
+        if let Some(later) = &about.continued_by {
+            timeline.next = Some(format!("nothing: run {later} continued it to a success"));
+        }
     }
     Ok(timeline)
+}
+
+/// Returns the error for a file of another agent, which `endstop audit` reads.
+fn session_of(path: &Path) -> Option<Failure> {
+    let opened = Chunks::open(&Session::file(path), &Options::default());
+    let Ok(Opened::Runs(chunks)) = opened else { return None };
+    let name = path.display();
+    Some(Failure::usage(format!(
+        "{name}: in the format `{}`, and not a file of `endstop run --events`; read it with `endstop audit {}`",
+        chunks.format(),
+        quoted(&name.to_string()),
+    )))
 }
 
 /// Reads a file that `endstop run --events` wrote.
@@ -96,11 +123,14 @@ fn read(path: &Path) -> Result<Vec<Value>> {
             }
         };
         match event.get("type").and_then(Value::as_str) {
-            None => return Err(wrong("missing field `type`, so this is not an event")),
+            None => {
+                let other = || wrong("missing field `type`, so this is not an event");
+                return Err(session_of(path).unwrap_or_else(other));
+            }
             Some("recording") => {
                 return Err(Failure::usage(format!(
-                    "{}: a recording of a provider, which has no run; play it with `endstop run --replay FILE TASK`, \
-                     and explain that run",
+                    "{}: a recording of a provider, which has no run; play it with `endstop run --replay FILE TASK` and \
+                     the flags of the recorded run, and explain that run",
                     source.name()
                 )));
             }
@@ -113,8 +143,9 @@ fn read(path: &Path) -> Result<Vec<Value>> {
                 "delta" | "warning" | "thread_started" | "limit_told" | "refusal" | "run_parked",
             ) => {}
             Some(_) => {
-                RunEvent::deserialize(&event)
-                    .map_err(|error| wrong(&format!("not an event: {error}")))?;
+                RunEvent::deserialize(&event).map_err(|error| {
+                    session_of(path).unwrap_or_else(|| wrong(&format!("not an event: {error}")))
+                })?;
             }
         }
         events.push(event);

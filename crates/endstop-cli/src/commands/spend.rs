@@ -5,10 +5,11 @@ use crate::config::settings::Settings;
 use crate::config::trust::Layers;
 use crate::failure::{Failure, Result};
 use crate::output;
+use crate::render::amounts::count;
 use crate::render::date::now_ms;
 use crate::render::spend::{Account, Group, lines};
 use crate::spend_args::{By, SpendArgs};
-use endstop::journal::{JournalError, Period, RunSpending, SpendBooks, SqliteJournal};
+use endstop::journal::{JournalError, Period, RunSpending, RunSummary, SpendBooks, SqliteJournal};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -32,7 +33,17 @@ pub(crate) fn run(args: &SpendArgs, as_json: bool) -> Result {
         return Ok(0);
     }
     if groups.is_empty() {
-        output::note(&format!("no run is stored in {} for this period", journal.path().display()));
+        let listed = journal.runs(u32::MAX).map_err(wrong)?;
+        let is_free = |run: &&RunSummary| run.uncounted.is_some() && run.started_ms >= since;
+        let left_out = match listed.iter().filter(is_free).count() {
+            0 => String::new(),
+            free => format!(
+                "; {} left out, as a demo, a replay or counted by guard",
+                count(free as u64, "run")
+            ),
+        };
+        let path = journal.path().display();
+        output::note(&format!("no run is stored in {path} for this period{left_out}"));
     }
     for line in lines(by_name(args.by), &groups, &accounts) {
         // Redacted again, because the process that stored a run may not have known all secrets.

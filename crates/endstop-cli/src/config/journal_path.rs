@@ -56,6 +56,16 @@ impl JournalPath {
     }
 }
 
+/// Returns the row of the card that says why a run is not stored, if the user did not switch storage off and no note
+/// has said so.
+pub(crate) fn not_stored(flag: Option<&Path>, setting: Option<&Path>) -> Option<String> {
+    let place = JournalPath::of(flag, setting).ok()?;
+    (place == JournalPath::Homeless).then(|| {
+        "not stored: no home folder for the journal; --journal FILE sets its file, --journal off ends this note"
+            .to_owned()
+    })
+}
+
 /// Opens the journal that stores a new run. The default journal is optional: if it cannot be
 /// written, a note reports it and the run continues without it. If the user named the file, the
 /// same problem is an error.

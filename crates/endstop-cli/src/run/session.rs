@@ -10,6 +10,7 @@ use super::start::{Begin, start};
 use super::steer::{Messages, Steer, Steered};
 use super::stream::StreamedText;
 use super::verify::verified;
+use crate::config::journal_path;
 use crate::control::own_run::OwnRun;
 use crate::control::{Control, Controlled};
 use crate::failure::{Failure, Result};
@@ -241,6 +242,9 @@ impl RunSession {
         let mut beside = Beside { unverified, ..Beside::default() };
         let facts = Facts::of(outcome);
         let (mut again, mut back) = (None, None);
+        if self.journal.is_none() {
+            beside.run = journal_path::not_stored(self.named_journal.as_deref(), None);
+        }
         if let (Some(journal), Some(id)) = (&self.journal, outcome.run_id.as_deref()) {
             if let Some(verified) = outcome.verified
                 && let Err(error) = journal.verified(id, verified)

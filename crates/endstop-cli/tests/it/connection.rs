@@ -104,13 +104,13 @@ fn invalid_file_is_named() {
     let (cli, server) = (Cli::new(), proxy());
     let base = ["run", "Go.", "--model", "m", "--base-url", &server.base_url()];
     for (toml, notes) in [
-        ("[http]\nproxy = 1\n", ["c.toml: [http]: `proxy`", "expected a string"]),
-        ("[http]\nproxi = \"h\"\n", ["c.toml: [http]: `proxi`", "did you mean `proxy`"]),
+        ("[http]\nproxy = 1\n", ["c.toml: line 2: [http]: `proxy`", "expected a string"]),
+        ("[http]\nproxi = \"h\"\n", ["c.toml: line 2: [http]: `proxi`", "did you mean `proxy`"]),
         ("http = 1\n", ["c.toml: `http`", "expected a table"]),
-        ("[http]\nproxy = \"ftp://h\"\n", ["c.toml: [http]: `proxy`", "not http or https"]),
-        ("[http]\nproxy = \"http://:hush@h\"\n", ["c.toml: [http]: `proxy`", "`$NAME`"]),
-        ("[http]\nca_file = \"no.pem\"\n", ["c.toml: [http]: `ca_file`", "no.pem"]),
-        ("[http]\nconnect_timeout = \"0s\"\n", ["c.toml: [http]: `connect_timeout`", "duration"]),
+        ("[http]\nproxy = \"ftp://h\"\n", ["[http]: `proxy`", "not http or https"]),
+        ("[http]\nproxy = \"http://:hush@h\"\n", ["[http]: `proxy`", "`$NAME`"]),
+        ("[http]\nca_file = \"no.pem\"\n", ["[http]: `ca_file`", "no.pem"]),
+        ("[http]\nconnect_timeout = \"0s\"\n", ["[http]: `connect_timeout`", "duration"]),
     ] {
         cli.write("c.toml", toml);
         let args = base.iter().chain(&["--config", "c.toml"]);

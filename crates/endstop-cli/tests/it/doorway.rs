@@ -1,8 +1,15 @@
 //! The first screen, the two forms of the help, tips for frequent mistakes, and the meaning of names.
 
-use crate::cli::{ANTHROPIC_KEY, Cli, Started};
+use crate::cli::{ANTHROPIC_KEY, Cli, Refusing, Started, answering};
+use endstop::testkit::Reply;
 use serde_json::Value;
 use std::net::TcpListener;
+
+/// A session of Claude Code.
+const SESSION: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../endstop-trajectory/fixtures/claude_code/agentpile_images.jsonl"
+);
 
 #[test]
 fn first_screen_is_no_error() {
@@ -43,11 +50,14 @@ fn guard_help_has_its_own_limits() {
 #[test]
 fn frequent_mistakes_have_tips() {
     let cli = Cli::new();
-    let cases: [(&[&str], &str); 4] = [
+    let cases: [(&[&str], &str); 7] = [
         (&["run", "--model", "openai/x", "What", "is", "a", "B-tree?"], "\"What is a B-tree?\""),
         (&["guard", "--max-turns", "5", "python3", "agent.py"], "-- python3 agent.py"),
         (&["rnu", "Go."], "did you mean `run`"),
         (&["explain", "error_no_progess"], "did you mean `error_no_progress`"),
+        (&["explain", "stuk"], "did you mean `stuck`"),
+        (&["explain", "max_turnz"], "did you mean `max_turns`"),
+        (&["explain", "no_cal"], "did you mean `no_call`"),
     ];
     for (args, tip) in cases {
         cli.run(args).exits(2).notes(&[tip]);
@@ -58,10 +68,11 @@ fn frequent_mistakes_have_tips() {
 #[test]
 fn each_mistake_gets_one_line() {
     let cli = Cli::new();
-    for folder in ["broken", "slip", "empty"] {
+    for folder in ["broken", "slip", "blank", "empty"] {
         std::fs::create_dir(cli.path(folder)).unwrap();
     }
     cli.write("broken/endstop.toml", "[limits\n");
+    cli.write("blank/endstop.toml", "[limits]\nmax_turns = \n");
     cli.write("slip/endstop.toml", "[limits]\nmax_turn = 3\n");
     cli.write("rec.jsonl", "{\"type\":\"recording\",\"version\":1}\n");
     cli.write("newer.jsonl", "{\"type\":\"recording\",\"version\":99}\n");
@@ -89,6 +100,12 @@ fn each_mistake_gets_one_line() {
         (with(&["--answer-only", "--json", "Go."]), &["--answer-only", "--json"]),
         (vec!["run", "--replay", "newer.jsonl", "Go."], &["newer.jsonl", "`99`", "expected 1"]),
         (vec!["explain", "rec.jsonl"], &["rec.jsonl", "a recording", "--replay FILE"]),
+        (vec!["explain", "rec.jsonl"], &["the flags of the recorded run"]),
+        (vec!["explain", SESSION], &["the format `claude-code`", "endstop audit"]),
+        (vec!["runs", "-n", "x"], &["--number", "expected a whole number"]),
+        (vec!["config", "show", "nope"], &["`nope`", "the flags of `endstop run`"]),
+        (vec!["audit", "last"], &["endstop explain last"]),
+        (vec!["branch", "x", "--at", "1", "--message", "…"], &["--message …", "your own words"]),
         (vec!["backtest", "empty"], &["no runs could be read", "audit --find"]),
         (vec!["runs"], &["no home folder for the journal", "--journal FILE"]),
     ];
@@ -100,8 +117,12 @@ fn each_mistake_gets_one_line() {
     let mut last = cli.command(["cancel", "last"]);
     last.env("HOME", cli.dir.path());
     Started::new(last, "").finish().exits(2).notes(&["no live run `last`", "runs --live"]);
-    for (folder, says) in [("broken", "endstop.toml: line 1"), ("slip", "did you mean `max_turns`")]
-    {
+    for (folder, says) in [
+        ("broken", "endstop.toml: line 1"),
+        ("blank", "line 2: not valid TOML: a value is missing"),
+        ("slip", "did you mean `max_turns`"),
+        ("slip", "endstop.toml: line 2"),
+    ] {
         let mut command = cli.command(with(&["Go."]));
         command.current_dir(cli.path(folder));
         Started::new(command, "").finish().exits(2).notes(&["endstop.toml", says]);
@@ -114,6 +135,8 @@ fn each_mistake_gets_one_line() {
     let address = taken.local_addr().unwrap().to_string();
     let serve = ["serve", "--listen", &address, "--journal", "serve.db"];
     cli.run(serve).exits(2).notes(&[&format!("--listen {address}"), "expected for example"]);
+    let recording = cli.run(["audit", "rec.jsonl"]).exits(2).stdout;
+    assert!(recording.contains("it is a recording of a"), "{recording}");
     let none = cli.run(["audit", "no.txt"]).exits(2).stdout;
     assert!(none.contains("no.txt: unknown format"), "{none}");
 }
@@ -128,6 +151,13 @@ fn names_are_explained_from_their_tables() {
         ("max_turns", "--max-turns"),
         ("stuck", "--watch MODE:stuck"),
         ("final_pattern", "--policy final_pattern"),
+        ("no_call", "none of its calls had been asked for"),
+        ("unknown_price", "has no known price"),
+        ("rate_limit", "error_during_execution"),
+        ("capacity", "error_max_turns"),
+        ("20", "error_max_turns"),
+        ("74", "--events could not be written"),
+        ("cancelled", "endstop run --resume RUN"),
     ] {
         let text = cli.run(["explain", name]).exits(0).stdout;
         assert!(text.starts_with(name) && text.contains(says), "no {says:?} in {text}");
@@ -138,6 +168,76 @@ fn names_are_explained_from_their_tables() {
         (&json["type"], &json["limits"]),
         (&"ending".into(), &"max_turns (endstop explain NAME)".into())
     );
+}
+
+/// An address that is not that of an API, and one at which no server listens: found out with few requests, and the card says
+/// what to check.
+#[test]
+fn wrong_address_is_found_soon() {
+    let pages = answering(|_| Reply::html(200));
+    let page = Cli::new().agent(&pages, "openai-chat", &["Go."]).exits(30);
+    page.notes(&["error_provider_rejected", "a page of HTML", "often ends in /v1"]);
+    let files = answering(|_| Reply::html(501));
+    let file = Cli::new().agent(&files, "openai-chat", &["Go."]).exits(30);
+    file.notes(&["check the model name and the address"]);
+    assert_eq!((pages.requests().len(), files.requests().len()), (1, 1));
+    let refusing = Refusing::new();
+    for (address, says) in [
+        (refusing.address.as_str(), "start the server there"),
+        ("endstop.invalid", "check the name of the host"),
+    ] {
+        let url = format!("http://{address}/v1");
+        let to = ["--model", "m", "--api", "openai-chat", "--base-url", &url, "--allow-http"];
+        let done = Cli::new().run([&["run", "--json"][..], &to, &["Go."]].concat()).exits(10);
+        let failed = done.lines().iter().filter(|line| line["type"] == "attempt_failed").count();
+        assert!(failed == 3 && done.stdout.contains(says), "{failed} of {}", done.stdout);
+    }
+}
+
+#[test]
+fn run_that_cannot_be_stored_says_so() {
+    let cli = Cli::new();
+    let homeless = cli.run(["demo", "loop"]).exits(20);
+    homeless.notes(&["run      not stored: no home folder", "--journal FILE"]);
+    // A file, because the superuser of some machines can write into any folder.
+    cli.write("home", "");
+    let mut closed = cli.command(["demo", "loop"]);
+    closed.env("HOME", cli.path("home"));
+    Started::new(closed, "").finish().exits(20).notes(&["this run is not stored"]);
+}
+
+#[test]
+fn demo_and_its_money_are_no_work() {
+    let cli = Cli::new();
+    let mut demo = cli.command(["demo", "budget"]);
+    demo.env("ENDSTOP_JOURNAL", "j.db");
+    Started::new(demo, "").finish().exits(20);
+    let resume = ["run", "--resume", "last", "--journal", "j.db"];
+    cli.run(resume).exits(2).notes(&["a demo has no model to continue with"]);
+    cli.run(["branch", "last", "--at", "1", "--journal", "j.db"])
+        .exits(2)
+        .notes(&["a demo has no model to continue with"]);
+    cli.run(["spend", "--journal", "j.db"]).exits(0).notes(&["1 run left out, as a demo"]);
+}
+
+#[test]
+fn guard_ignores_settings_of_run() {
+    let cli = Cli::new();
+    cli.write("endstop.toml", "model = \"openai/gpt-4.1\"\n[limits]\nmax_turns = 5\n");
+    let args = ["guard", "--journal", "off", "--allow-no-calls", "--", "true"];
+    cli.run(args).exits(0).notes(&["`model` of endstop.toml is not used"]);
+    cli.run(["run", "Go."]).exits(2).notes(&["needs your consent"]);
+}
+
+#[test]
+fn version_is_an_object_on_request() {
+    let version = cli_json(&["--version", "--json"]);
+    assert_eq!(version["version"], env!("CARGO_PKG_VERSION"));
+    assert!(version["features"]["otlp"].is_boolean());
+}
+
+fn cli_json(args: &[&str]) -> Value {
+    serde_json::from_str(&Cli::new().run(args).exits(0).stdout).unwrap()
 }
 
 #[test]

@@ -162,6 +162,17 @@ fn raised_limit_lets_run_resume() {
     assert_eq!(cli.read("steps.txt"), "step 1\nstep 2\nstep 3\nstep 4\n");
     let runs = cli.run(["runs", "--json", "--journal", "j.db"]).exits(0).lines();
     assert_eq!(runs[0]["continues"], runs[1]["run_id"]);
+    // The work is done, so it is not to be done again.
+    let [later, earlier] = [0, 1].map(|nth| runs[nth]["run_id"].as_str().unwrap());
+    let listed = cli.run(["runs", "--journal", "j.db"]).exits(0).stdout;
+    for mark in [format!("(continues {earlier})"), format!("(continued by {later})")] {
+        assert!(listed.contains(&mark), "no {mark:?} in {listed}");
+    }
+    let failed = cli.run(["runs", "--failed", "--journal", "j.db"]).exits(0);
+    assert_eq!(failed.stdout, "", "{failed:#?}");
+    let explained = cli.run(["explain", earlier, "--journal", "j.db"]).exits(0).stdout;
+    assert!(explained.contains(&format!("continued to a success by run {later}")), "{explained}");
+    assert!(!explained.contains("--resume"), "{explained}");
 }
 
 #[test]

@@ -57,7 +57,7 @@ fn unusable_server_costs_nothing() {
     }
     cli.write("endstop.toml", "[mcp.files]\ncomand = \"x\"\n");
     let done = cli.agent(&server, "openai-chat", &["go"]).exits(2);
-    assert!(done.stderr.contains("endstop.toml: [mcp.files]: `comand`"), "{}", done.stderr);
+    assert!(done.stderr.contains("endstop.toml: line 1: [mcp.files]: `comand`"), "{}", done.stderr);
     let done = cli.agent(
         &server,
         "openai-chat",

@@ -98,7 +98,7 @@ fn thresholds_of_the_file_replace_the_default() {
     cli.write("notify.toml", "[notify]\ncommand = \"true\"\nthresholds = [80, 150]");
     cli.run(agent(&working(1), &[]))
         .exits(2)
-        .notes(&["notify.toml: [notify]: `thresholds`: `150`"]);
+        .notes(&["notify.toml: line 3: [notify]: `thresholds`: `150`"]);
 }
 
 #[test]

@@ -259,6 +259,16 @@ fn terminal_escapes_are_not_passed_on() {
 }
 
 #[test]
+fn dumb_terminal_gets_no_escapes() {
+    let server = playing([Turn::text("Done.")]);
+    let cli = Cli::new();
+    let mut command = cli.command(agent_args(&server, "openai-chat", &["Talk."]));
+    command.env("TERM", "dumb");
+    let (code, seen) = Terminal::of(cli, command).finish();
+    assert!(code == 0 && seen.contains("stopped: stop") && !seen.contains('\x1b'), "{seen:?}");
+}
+
+#[test]
 fn invisible_characters_of_calls_are_numbered() {
     let command = "echo a\u{202e}b\u{200b}c\u{2028}d\u{feff}";
     let server = playing([

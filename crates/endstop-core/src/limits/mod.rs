@@ -29,7 +29,7 @@ pub use window::Window;
 pub(crate) use window::percent;
 pub use window_shares::WindowShares;
 
-use crate::nearest::did_you_mean;
+pub use crate::nearest::did_you_mean;
 use crate::run_data::RunData;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};

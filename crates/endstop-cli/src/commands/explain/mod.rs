@@ -9,7 +9,7 @@ use crate::failure::Result;
 use crate::new_file::NewFile;
 use crate::output;
 use crate::render::explain::{html, text};
-use meaning::Meaning;
+pub(super) use meaning::Meaning;
 
 pub(crate) fn run(args: &ExplainArgs, as_json: bool) -> Result {
     let page = args.html.as_deref();

@@ -14,6 +14,7 @@ use crate::visible::shorten;
 use endstop::NanoUsd;
 use endstop::core::Category;
 use endstop::journal::RunSummary;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 pub(crate) fn run(args: &RunsArgs, as_json: bool) -> Result {
@@ -26,16 +27,17 @@ pub(crate) fn run(args: &RunsArgs, as_json: bool) -> Result {
     let journal = journal_path::to_read(&JournalPath::of(args.journal.as_deref(), None)?)?;
     let now = now_ms();
     let since = args.since.map_or(0, |since| since.unix_ms(now));
-    let wanted = |run: &RunSummary| {
+    let wanted = |run: &RunSummary, all: &[RunSummary]| {
         run.started_ms >= since
-            && (!args.failed || has_failed(run))
+            && (!args.failed || has_failed(run) && succeeded_by(&run.id, all).is_none())
             && args.ended.is_none_or(|ending| run.termination.as_deref() == Some(ending.as_str()))
     };
     let filtered = args.failed || args.ended.is_some() || since > 0;
     let most = if filtered { u32::MAX } else { args.number };
-    let mut runs = journal.runs(most).map_err(|error| Failure::usage(error.to_string()))?;
-    runs.retain(wanted);
-    runs.truncate(args.number as usize);
+    // A run is newer than the one that it continues, so the last ones have all that continue one of them.
+    let all = journal.runs(most).map_err(|error| Failure::usage(error.to_string()))?;
+    let listed = all.iter().filter(|run| wanted(run, &all));
+    let runs: Vec<&RunSummary> = listed.take(args.number as usize).collect();
     if as_json {
         for run in &runs {
             output::json(run);
@@ -56,7 +58,7 @@ pub(crate) fn run(args: &RunsArgs, as_json: bool) -> Result {
     ));
     for run in &runs {
         // Redacted again, because the process that stored a run may not have known all secrets.
-        output::line(&line(run, width, now));
+        output::line(&line(run, &all, width, now));
     }
     Ok(0)
 }
@@ -69,7 +71,24 @@ fn has_failed(run: &RunSummary) -> bool {
     }
 }
 
-fn line(run: &RunSummary, width: usize, now: u64) -> String {
+/// Returns the id of a run that continued or branched from this one, also over several runs, and was a success.
+pub(super) fn succeeded_by<'a>(id: &'a str, all: &'a [RunSummary]) -> Option<&'a str> {
+    // A damaged journal can have runs that continue each other.
+    let (mut seen, mut open) = (BTreeSet::new(), vec![id]);
+    while let Some(id) = open.pop() {
+        for run in all.iter().filter(|run| run.continues.as_deref() == Some(id)) {
+            if run.termination.is_some() && !has_failed(run) {
+                return Some(&run.id);
+            }
+            if seen.insert(&run.id) {
+                open.push(&run.id);
+            }
+        }
+    }
+    None
+}
+
+fn line(run: &RunSummary, all: &[RunSummary], width: usize, now: u64) -> String {
     let ended = match &run.termination {
         Some(name) if run.verified == Some(false) => format!("{}, rejected", one_line(name, 60)),
         Some(name) => one_line(name, 60),
@@ -84,13 +103,17 @@ fn line(run: &RunSummary, width: usize, now: u64) -> String {
         "{:<width$}  {:>12}  {ended:<28}  {turns:>5}  {cost:>9}  {}",
         one_line(&run.id, 60),
         ago(run.started_ms, now),
-        task(run)
+        task(run, all)
     )
 }
 
-/// Returns the task, after the run that this one branched from, or why nothing of it is counted.
-fn task(run: &RunSummary) -> String {
-    let task = one_line(&run.task, 60);
+/// Returns the task, after the run that this one continues or that continues it, or why nothing of it is counted.
+fn task(run: &RunSummary, all: &[RunSummary]) -> String {
+    let mut task = one_line(&run.task, 60);
+    let later = |one: &&RunSummary| one.continues.as_ref() == Some(&run.id);
+    if let Some(later) = all.iter().find(|one| later(one) && one.branched_at.is_none()) {
+        task = format!("(continued by {}) {task}", one_line(&later.id, 60));
+    }
     if let Some(name) = &run.uncounted {
         // A demo is named after its script.
         let what = if matches!(name.as_str(), "replay" | "guarded") { "" } else { "demo " };
@@ -100,7 +123,8 @@ fn task(run: &RunSummary) -> String {
         (Some(from), Some(turn)) => {
             format!("(branch of {} at turn {turn}) {task}", one_line(from, 60))
         }
-        _ => task,
+        (Some(from), None) => format!("(continues {}) {task}", one_line(from, 60)),
+        (None, _) => task,
     }
 }
 

@@ -205,6 +205,10 @@ impl Settings {
                 Err(Problem::Key(shown(&unknown_key(key, &keys))))
             }
         };
+        let name = match entry.line {
+            Some(line) => format!("{name}: line {line}"),
+            None => name.to_owned(),
+        };
         // Quoted text comes from the file and may hold control characters.
         taken.map_err(|problem| {
             Failure::usage(match problem {

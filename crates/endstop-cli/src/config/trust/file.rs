@@ -6,10 +6,12 @@ use crate::failure::{Failure, Result};
 use endstop::Limits;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::path::Path;
+use toml::de::{DeTable, DeValue};
 
 /// Maximum size of a settings file, in bytes.
 pub(crate) const MOST: u64 = 1 << 20;
@@ -37,12 +39,14 @@ pub(crate) struct Entry {
     /// The table that contains it, and its key in that table.
     table: Option<&'static str>,
     key: String,
+    /// The line of the key, from 1, if a file has it.
+    pub(crate) line: Option<usize>,
 }
 
 impl Entry {
     pub(crate) fn new(table: Option<&'static str>, key: String, value: Value) -> Entry {
         let name = table.map_or_else(|| key.clone(), |table| format!("{table}.{key}"));
-        Entry { name, value, table, key }
+        Entry { name, value, table, key, line: None }
     }
 
     /// Returns the settings of a table as entries.
@@ -88,10 +92,36 @@ impl SettingsFile {
             let _ = write!(text, "{byte:02x}");
             text
         });
-        let entries = Entry::all_of(toml_table(&name, bytes)?)
+        let lines = lines(&bytes);
+        let mut entries = Entry::all_of(toml_table(&name, bytes)?)
             .map_err(|problem| Failure::usage(format!("{name}: {problem}")))?;
+        for entry in &mut entries {
+            entry.line = lines.get(&entry.name).copied();
+        }
         Ok(SettingsFile { name, sha256, entries })
     }
+}
+
+/// Returns the line of each key, and of each key of a table. Empty if the file is not TOML.
+fn lines(bytes: &[u8]) -> BTreeMap<String, usize> {
+    let text = std::str::from_utf8(bytes).unwrap_or_default();
+    let Ok(table) = DeTable::parse(text) else { return BTreeMap::new() };
+    let mut lines = BTreeMap::new();
+    for (key, value) in table.get_ref() {
+        lines.insert(key.get_ref().to_string(), line_of(text, key.span().start));
+        if let DeValue::Table(members) = value.get_ref() {
+            lines.extend(members.keys().map(|member| {
+                let name = format!("{}.{}", key.get_ref(), member.get_ref());
+                (name, line_of(text, member.span().start))
+            }));
+        }
+    }
+    lines
+}
+
+/// Returns the line of an offset, from 1.
+fn line_of(text: &str, at: usize) -> usize {
+    1 + text.get(..at).unwrap_or_default().matches('\n').count()
 }
 
 /// Returns the bytes of a regular file and the metadata of the opened file. Links are followed; a
@@ -179,9 +209,18 @@ fn toml_table(name: &str, bytes: Vec<u8>) -> Result<Map<String, Value>> {
     let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
         // The parser's full message quotes the line, which may contain a key. Only its summary is
         // used.
-        let before = text.get(..error.span().map_or(0, |span| span.start)).unwrap_or_default();
-        let line = 1 + before.matches('\n').count();
-        wrong(format!("line {line}: not valid TOML: {}", error.message()))
+        let at = error.span().map_or(0, |span| span.start);
+        let before = text.get(..at).unwrap_or_default();
+        let is_blank = text
+            .get(at..)
+            .is_none_or(|rest| rest.lines().next().is_none_or(|l| l.trim().is_empty()));
+        // The parser would advise to quote the value.
+        let problem = if is_blank && before.trim_end().ends_with('=') {
+            "a value is missing after `=`"
+        } else {
+            error.message()
+        };
+        wrong(format!("line {}: not valid TOML: {problem}", line_of(&text, at)))
     })?;
     as_json(&table).map_err(wrong)
 }

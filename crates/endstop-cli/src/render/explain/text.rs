@@ -26,6 +26,9 @@ pub(crate) fn tell(timeline: &Timeline) {
             let earlier = id(earlier);
             shown(&format!("continues run {earlier}, which had ended"));
         }
+        if let Some(later) = &run.continued_by {
+            shown(&format!("continued to a success by run {}", id(later)));
+        }
         for line in format::branches(run) {
             shown(&shorten(&line, 400));
         }

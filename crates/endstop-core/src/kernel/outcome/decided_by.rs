@@ -63,7 +63,7 @@ impl fmt::Display for Layer {
 }
 
 macro_rules! decisions {
-    ($($layer:ident { $($(#[$doc:meta])* $variant:ident = $name:literal,)* })*) => {
+    ($($layer:ident { $(#[doc = $doc:literal] $variant:ident = $name:literal,)* })*) => {
         /// The rule that ended a run.
         ///
         /// A name means a decision of the kernel only in the layer of that decision, so a tool or a
@@ -71,7 +71,7 @@ macro_rules! decisions {
         #[derive(Clone, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Decision {
-            $($($(#[$doc])* $variant,)*)*
+            $($(#[doc = $doc] $variant,)*)*
             /// A limit of the run ([`Layer::Limit`]).
             Limit(Limit),
             /// The model call failed with this class of error ([`Layer::Provider`]).
@@ -95,6 +95,12 @@ macro_rules! decisions {
                     }
                     _ => Decision::Custom(name),
                 }
+            }
+
+            /// Returns the layer, the name and the meaning of each decision that is not a limit, an error of a provider or
+            /// code that the kernel was given.
+            pub fn named() -> impl Iterator<Item = (Layer, &'static str, &'static str)> {
+                [$($((Layer::$layer, $name, $doc.trim_ascii()),)*)*].into_iter()
             }
 
             /// The decision's name in JSON.

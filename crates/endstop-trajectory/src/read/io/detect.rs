@@ -129,6 +129,11 @@ fn looks_like(head: &Head<'_>) -> String {
         return "empty".to_owned();
     }
     match head.first {
+        Some(Value::Object(object))
+            if object.get("type").is_some_and(|kind| kind == "recording") =>
+        {
+            "a recording of a provider, which `endstop run --replay` plays".to_owned()
+        }
         Some(Value::Object(object)) => {
             let names: Vec<String> = object.keys().take(6).map(|key| shown(key)).collect();
             let dots = if object.len() > names.len() { ", …" } else { "" };

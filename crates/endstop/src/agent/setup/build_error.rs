@@ -71,7 +71,7 @@ pub enum BuildError {
     /// A cost ceiling is set without a price. Every call would cost nothing, and the ceiling would
     /// never be reached.
     #[error(
-        "{ceiling} needs a price, and none is known for `{model}`: set it in US dollars per million tokens with `AgentBuilder::price`"
+        "{ceiling} needs a price, and none is known for `{model}` at this address: set it in US dollars per million tokens with `AgentBuilder::price`"
     )]
     NoPrice {
         /// The ceiling: `max_budget_usd`, or a description of the budget that is shared.
