@@ -191,10 +191,10 @@ impl ModelError {
             ErrorClass::Timeout | ErrorClass::IncompleteStream | ErrorClass::Cancelled => true,
             ErrorClass::UnknownError => succeeded.unwrap_or(true),
             // Without a status no response arrived, such as from a host that refused the connection.
-            ErrorClass::ServerError => succeeded.unwrap_or(false),
+            // A page that a server sends with 200 in place of an answer is `NotFound`.
+            ErrorClass::ServerError | ErrorClass::NotFound => succeeded.unwrap_or(false),
             ErrorClass::Authentication
             | ErrorClass::Permission
-            | ErrorClass::NotFound
             | ErrorClass::InvalidRequest
             | ErrorClass::ContextLengthExceeded
             | ErrorClass::RequestTooLarge
