@@ -283,7 +283,7 @@ impl RunState {
 
     /// Feeds a response, after asking for its call if the caller did not.
     pub fn turn(&mut self, at: Duration, handle: &Handle, mut found: Detection) -> Turn {
-        self.windows(at, std::mem::take(&mut found.decoded.windows));
+        self.windows(at, &std::mem::take(&mut found.decoded.windows));
         // A loop that did not ask still counts against the limits that are checked before a turn.
         if self.open_for(handle).is_none() {
             self.ask(at, handle, Ask { streaming: found.decoded.streamed, ..Ask::default() });
@@ -381,12 +381,12 @@ impl RunState {
     }
 
     /// Feeds the use of a subscription's windows, which all conversations share.
-    fn windows(&mut self, at: Duration, windows: Vec<Window>) {
+    fn windows(&mut self, at: Duration, windows: &[Window]) {
         if windows.is_empty() {
             return;
         }
         for index in 0..self.talks.len() {
-            let windows = windows.clone();
+            let windows = windows.to_vec();
             self.guest_step(at, index, |guest| drop(guest.windows(at, windows)));
         }
     }
