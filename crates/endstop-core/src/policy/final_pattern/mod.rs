@@ -144,6 +144,10 @@ impl FinalPattern {
         Err(config.bad("matching", "`call`: this program was built without the feature `regex`"))
     }
 
+    #[cfg_attr(
+        not(feature = "regex"),
+        expect(clippy::unnecessary_wraps, reason = "a search for patterns has no scanner")
+    )]
     fn scanner(&self, message: bool) -> Option<Scanner> {
         match self.matching {
             #[cfg(feature = "regex")]
