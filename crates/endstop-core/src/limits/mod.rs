@@ -548,7 +548,8 @@ limits! {
     }
     /// Maximum number of retries of a turn after transient provider errors.
     ///
-    /// If both this and `retry_for` are off, nothing is retried.
+    /// If both this and `retry_for` are off, nothing is retried. If it is off, a response whose connection was lost is
+    /// retried at most five times, because each may be billed.
     MaxRetries max_retries: Option<u32> = None, {
         unit: Count,
         off: Off::Allowed,

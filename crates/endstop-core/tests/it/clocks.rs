@@ -123,6 +123,25 @@ fn counted_retries_need_no_window() {
     }
 }
 
+/// Each lost response may be billed, so the window alone does not decide.
+#[test]
+fn lost_responses_are_retried_five_times() {
+    for (max_retries, attempts) in [(None, 6), (Some(7), 8), (Some(1), 2)] {
+        let retry_for = Some(Duration::from_secs(3600));
+        let limits = Limits { retry_for, max_retries, ..Limits::default() };
+        let mut hand = Hand::start(RunSpec { limits, ..spec() }, None);
+        let mut now = 0;
+        while hand.outcome.is_none() {
+            hand.fail(ErrorClass::IncompleteStream);
+            if let Some(wait) = retry_in(&hand) {
+                now += wait;
+                hand.at(now).feed(EventKind::Tick);
+            }
+        }
+        assert_eq!(hand.outcome().model_calls, attempts, "{max_retries:?}");
+    }
+}
+
 #[test]
 fn wait_past_deadline_ends_now() {
     let limits = Limits { timeout: Some(Duration::from_secs(5)), ..Limits::default() };

@@ -37,6 +37,10 @@ use std::time::Duration;
 /// retry.
 const SLOW_RETRIES: u32 = 2;
 
+/// Number of retries of a turn after a response whose connection was lost, without `max_retries`: each of them may be
+/// billed.
+const MOST_LOST: u32 = 5;
+
 /// Number of calls of a guest in a row that the provider refuses because of the key, after which the run
 /// ends: they are no turns, so no other limit would stop a client that repeats them for ever.
 const MOST_REFUSED: u32 = 10;
@@ -54,10 +58,11 @@ enum Retry {
 /// Decides whether a failed attempt is retried, and after what wait.
 fn retry_after(error: &ModelError, context: &mut RunContext) -> Retry {
     let Limits { retry_for, max_retries, .. } = context.settings.limits;
+    let lost = (error.class == ErrorClass::IncompleteStream).then_some(MOST_LOST);
     // Off if both limits are off, or if `retry_for` is zero, or if `max_retries` is used up.
     if !error.class.is_retryable()
         || retry_for.or(max_retries.map(|_| Duration::MAX)).is_none_or(|window| window.is_zero())
-        || max_retries.is_some_and(|max| context.attempts.retries >= max)
+        || max_retries.or(lost).is_some_and(|max| context.attempts.retries >= max)
         // Before the first response nothing is lost, and the address is probably wrong. Later a server may restart.
         || (error.is_no_server()
             && context.counts.turns == 0
