@@ -552,6 +552,8 @@ impl Driver {
                 self.hang_up();
                 self.trace.aborted();
             }
+            // The call has ended already, and its event is in the queue.
+            Effect::AbortModel { .. } => {}
             Effect::StartTools { calls } => {
                 for start in calls {
                     self.start_tool(start);
