@@ -273,10 +273,11 @@ impl Place {
             .collect();
         let words: Vec<String> = words.iter().map(|word| quoted(word)).collect();
         // The inner shell becomes the program, so that its number is that of the program. The outer one stays, and has
-        // handlers, which a program does not inherit, so that a signal to the group does not end it.
+        // handlers, which a program does not inherit, so that a signal to the group does not end it. The mark of its processes
+        // stays, so that what is left of them is found without a keeper.
         format!(
             "trap : INT TERM HUP; {pipe}\n\
-             sh -c 'echo $$ >\"$0\"; exec \"$@\"' {pid} env -i {variables} {words} >{out} 2>{err} <{input}\n\
+             sh -c 'echo $$ >\"$0\"; exec \"$@\"' {pid} env -i ${{ENDSTOP_COMMAND:+ENDSTOP_COMMAND="$ENDSTOP_COMMAND"}} {variables} {words} >{out} 2>{err} <{input}\n\
              echo $? >{status}.new; mv {status}.new {status}\n\
              while :; do sleep 1000; done",
             pipe = if has_input { format!("mkfifo {}", file("in")) } else { ":".to_owned() },

@@ -9,7 +9,7 @@
 //! stream.push(chunk, &mut |_| {})?;
 //! let due = rest.note(Duration::from_secs(1), &mut stream, false);
 //! assert_eq!(due, Some(Duration::from_secs(11)), "its usage may follow");
-//! # Ok::<(), endstop_wire::TooLong>(())
+//! # Ok::<(), endstop_core::ModelError>(())
 //! ```
 
 use super::stream::StreamDecoder;
