@@ -277,7 +277,7 @@ impl Place {
         // stays, so that what is left of them is found without a keeper.
         format!(
             "trap : INT TERM HUP; {pipe}\n\
-             sh -c 'echo $$ >\"$0\"; exec \"$@\"' {pid} env -i ${{ENDSTOP_COMMAND:+ENDSTOP_COMMAND="$ENDSTOP_COMMAND"}} {variables} {words} >{out} 2>{err} <{input}\n\
+             sh -c 'echo $$ >\"$0\"; exec \"$@\"' {pid} env -i ${{ENDSTOP_COMMAND:+ENDSTOP_COMMAND=\"$ENDSTOP_COMMAND\"}} {variables} {words} >{out} 2>{err} <{input}\n\
              echo $? >{status}.new; mv {status}.new {status}\n\
              while :; do sleep 1000; done",
             pipe = if has_input { format!("mkfifo {}", file("in")) } else { ":".to_owned() },
