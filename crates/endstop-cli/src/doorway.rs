@@ -16,7 +16,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ("Intervene", &["cancel", "limits", "pending", "answer", "branch"]),
     ("Choose", &["backtest", "policies"]),
     ("Check", &["assert", "conform"]),
-    ("Set up", &["config", "trust", "providers", "completions", "man"]),
+    ("Set up", &["config", "trust", "providers", "prices", "completions", "man"]),
     ("By hand", &["detect", "decide", "simulate"]),
 ];
 

@@ -2,10 +2,10 @@
 //!
 //! ```
 //! use endstop_wire::{Headers, windows};
-//! let headers = Headers::from_iter([
+//! let headers: Headers = [
 //!     ("anthropic-ratelimit-unified-5h-utilization", "0.83"),
 //!     ("anthropic-ratelimit-unified-5h-reset", "1785182400"),
-//! ]);
+//! ].into_iter().collect();
 //! let windows = windows::of(&headers);
 //! assert_eq!((windows[0].name().as_str(), windows[0].used), ("5h", 830));
 //! ```
@@ -73,7 +73,7 @@ mod tests {
 
     /// Headers built from what the clients read; not recorded.
     fn read(headers: &[(&str, &str)]) -> Vec<(String, String, u32, Option<u64>)> {
-        let windows = of(&Headers::from_iter(headers.iter().copied()));
+        let windows = of(&headers.iter().copied().collect::<Headers>());
         let read = windows.into_iter();
         read.map(|one| (one.of.clone(), one.name(), one.used, one.resets_at)).collect()
     }

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fmt;
+use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::Path;
 
@@ -96,7 +97,8 @@ fn spelled(price: &Price) -> String {
     ];
     for (name, amount) in more {
         if let Some(amount) = amount {
-            text.push_str(&format!(",{name}={}", dollars(amount)));
+            // Writing to a string cannot fail.
+            let _ = write!(text, ",{name}={}", dollars(amount));
         }
     }
     text

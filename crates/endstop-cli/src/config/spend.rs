@@ -159,7 +159,7 @@ impl SpendSettings {
 
     /// `true` if there is no ceiling.
     fn is_empty(&self) -> bool {
-        self.all.is_none() && self.projects.values().all(|ceilings| ceilings.is_none())
+        self.all.is_none() && self.projects.values().all(Ceilings::is_none)
     }
 
     /// Returns the ceilings of a project's runs; without a name, those of runs without a project.

@@ -149,7 +149,7 @@ fn wrong_rows_name_file_and_row() {
         ),
         (
             "\"openai/x\" = { in = -1, out = 1 }",
-            "config.toml: [prices]: `openai/x`: price: `in`: `-1`",
+            "config.toml: line 2: [prices]: `openai/x`: price: `in`: `-1`",
         ),
         ("\"openai/x\" = \"in=1,out=1\"\n\"openai/x\" = \"in=2,out=2\"", "config.toml"),
         ("\"openai/x\" = \"in=1,out=1\"\n\"OpenAI/x\" = \"in=2,out=2\"", "is the same model"),

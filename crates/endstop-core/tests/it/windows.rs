@@ -37,9 +37,9 @@ fn turn(hand: &mut Hand, reports: &[Vec<Window>]) {
 #[test]
 fn used_window_ends_run_with_its_reset() {
     let mut hand = limited("5h=80%,7d=90%", false, None);
-    turn(&mut hand.at(1_000), &[window(300, 0.799, Some(WALL + HOUR))]);
+    turn(hand.at(1_000), &[window(300, 0.799, Some(WALL + HOUR))]);
     assert!(hand.outcome.is_none());
-    turn(&mut hand.at(61_000), &[window(300, 0.83, Some(WALL + HOUR)), window(10_080, 0.2, None)]);
+    turn(hand.at(61_000), &[window(300, 0.83, Some(WALL + HOUR)), window(10_080, 0.2, None)]);
     let outcome = hand.outcome();
     assert_eq!(outcome.termination, Termination::ErrorMaxWindow);
     assert_eq!(outcome.category(), Category::Capacity);
@@ -75,7 +75,7 @@ fn last_reset_of_used_windows_counts() {
 #[test]
 fn waiting_run_calls_again_after_reset() {
     let mut hand = limited("5h=80%", true, Some(6 * HOUR));
-    turn(&mut hand.at(2_000), &[window(300, 0.85, Some(WALL + HOUR))]);
+    turn(hand.at(2_000), &[window(300, 0.85, Some(WALL + HOUR))]);
     assert_eq!(hand.run().phase(), RunPhase::Backoff);
     assert!(hand.effects.contains(&Effect::Emit(RunEvent::Paused {
         wait_ms: 3_598_000,
@@ -206,7 +206,7 @@ fn wrong_reports_decide_nothing_wrong() {
 #[test]
 fn resumed_run_uses_the_clock_of_its_resumption() {
     let mut hand = limited("5h=80%", true, None);
-    turn(&mut hand.at(1_000), &[window(300, 0.85, Some(WALL + HOUR))]);
+    turn(hand.at(1_000), &[window(300, 0.85, Some(WALL + HOUR))]);
     assert_eq!(hand.run().phase(), RunPhase::Backoff);
     // Half an hour later by the wall clock: half of the wait is left.
     let with = Resumption { wall_ms: Some(WALL_MS + 1_800_000), ..Resumption::default() };

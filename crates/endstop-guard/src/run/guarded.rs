@@ -390,7 +390,7 @@ impl Guarded {
         let lead = self.conversations.lead_mut().filter(|_| self.outcome.is_none())?;
         let Pause { until, evidence } = lead.pause(at)?;
         let thread = lead.name().map_or_else(|| "main".to_owned(), ToString::to_string);
-        if !self.pauses_until.is_some_and(|known| until.abs_diff(known) < SAME_PAUSE) {
+        if self.pauses_until.is_none_or(|known| until.abs_diff(known) >= SAME_PAUSE) {
             self.pauses_until = Some(until);
             let wait = until.saturating_sub(at);
             let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);

@@ -256,8 +256,13 @@ fn raised(limits: &Limits, limit: Limit) -> Option<String> {
         (LimitValue::Time(time), _) => format!("{}s", (time.as_secs_f64() * 2.0).ceil().max(1.0)),
         (LimitValue::Switch(false), _) => "true".to_owned(),
         // A window is free again after its reset.
-        (LimitValue::Windows(_), _) => return None,
-        (LimitValue::Off | LimitValue::Switch(true) | LimitValue::Tokens(_), _) => return None,
+        (
+            LimitValue::Windows(_)
+            | LimitValue::Off
+            | LimitValue::Switch(true)
+            | LimitValue::Tokens(_),
+            _,
+        ) => return None,
     })
 }
 

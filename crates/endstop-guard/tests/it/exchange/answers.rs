@@ -361,9 +361,9 @@ fn final_streams_have_accepted_events() {
 #[test]
 fn stop_message_has_no_control_characters() {
     let text = stop_message(Termination::ErrorNoProgress, "\u{1b}[2J\r\n", "a\0b");
-    assert_eq!(text, "Run stopped by endstop: error_no_progress ( [2J  ). run a b");
+    assert_eq!(text, "Run stopped by endstop: error_no_progress ( [2J  ), in run a b");
     assert_eq!(
         stop_message(Termination::Cancelled, "", "a"),
-        "Run stopped by endstop: cancelled. run a"
+        "Run stopped by endstop: cancelled, in run a"
     );
 }

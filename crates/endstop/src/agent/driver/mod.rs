@@ -552,8 +552,6 @@ impl Driver {
                 self.hang_up();
                 self.trace.aborted();
             }
-            // The call has ended already, and its event is in the queue.
-            Effect::AbortModel { .. } => {}
             Effect::StartTools { calls } => {
                 for start in calls {
                     self.start_tool(start);
@@ -597,8 +595,9 @@ impl Driver {
                 // Returns the reservation if the effect was one; otherwise this does nothing.
                 self.settle(id, Amount::ZERO);
             }
-            // Reported by `give_parked`, because the run can still be stopped before that.
-            Effect::Emit(RunEvent::Parked(_)) => {}
+            // A call that has ended already, whose event is in the queue; and what `give_parked` reports, because the run can
+            // still be stopped before that.
+            Effect::AbortModel { .. } | Effect::Emit(RunEvent::Parked(_)) => {}
             Effect::Emit(event) => {
                 self.trace.told(&event);
                 self.reporter.report_of_kernel(&mut self.queue, event);
