@@ -1,11 +1,11 @@
 //! A conformance suite that judges how the run of any LLM agent ends. It starts a program against a scripted provider on
-//! loopback, observes it from outside, and gives each check of [how a run
-//! ends](https://endstop.dev/spec/how-a-run-ends.html) a verdict.
+//! loopback, observes it from outside, and gives each check of the text "How a run ends" (`docs/src/spec` of the repository) a
+//! verdict.
 //!
 //! ```
 //! use endstop_conform::{CHECKS, case, profile};
 //! let case = case::find("cut-text").unwrap();
-//! assert_eq!(case.checks, ["T-01"]);
+//! assert_eq!(case.checks, ["T-01", "P-01"]);
 //! assert!(CHECKS.iter().any(|check| check.id == "T-01" && check.must));
 //! assert!(profile::find("generic").is_ok());
 //! ```

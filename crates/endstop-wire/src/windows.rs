@@ -29,8 +29,12 @@ pub fn of(headers: &Headers) -> Vec<Window> {
     let claude = headers.iter().filter_map(|(name, _)| {
         let name = name.to_ascii_lowercase();
         let label = name.strip_prefix(CLAUDE)?;
-        // Each window has a status; not each has its use.
-        claude(headers, label.strip_suffix("-status")?)
+        // A window has a status, its use or both, and is read once.
+        let label = label.strip_suffix("-status").or_else(|| {
+            let label = label.strip_suffix("-utilization")?;
+            headers.get(&format!("{CLAUDE}{label}-status")).is_none().then_some(label)
+        })?;
+        claude(headers, label)
     });
     let chatgpt = CHATGPT.into_iter().filter_map(|window| chatgpt(headers, window));
     claude.chain(chatgpt).take(MOST).collect()
@@ -112,6 +116,12 @@ mod tests {
         ]);
         let five = window("codex", "5h", 125, Some(1_704_069_000));
         assert_eq!(found, [five, window("codex", "7d", 1000, None)]);
+    }
+
+    #[test]
+    fn window_without_a_status_is_read() {
+        let found = read(&[("anthropic-ratelimit-unified-7d-utilization", "0.5")]);
+        assert_eq!(found, [window("anthropic", "7d", 500, None)]);
     }
 
     #[test]
