@@ -1,5 +1,5 @@
-//! The checks: one table with the id, the level, the sentence of [how a run
-//! ends](https://endstop.dev/spec/how-a-run-ends.html), and the function that judges the evidence.
+//! The checks: one table with the id, the level, the sentence of "How a run
+//! ends", and the function that judges the evidence.
 //!
 //! ```
 //! use endstop_conform::{CHECKS, Level};
