@@ -1,6 +1,6 @@
 //! The user's state folder, and the journal in it.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Returns the folder for state that persists between runs. Relative paths in the environment are
 /// ignored, as the XDG specification requires.
@@ -21,16 +21,4 @@ pub(crate) fn state_folder() -> Option<PathBuf> {
 /// Returns the default journal file.
 pub(crate) fn default_journal() -> Option<PathBuf> {
     state_folder().map(|folder| folder.join("journal.db"))
-}
-
-/// The variable with which guard tells a run of Endstop that it guards into which journal its calls are booked.
-pub(crate) const OF_GUARD: &str = "ENDSTOP_GUARD_JOURNAL";
-
-/// `true` if this process runs under guard, which books its calls into this journal.
-pub(crate) fn is_of_guard(journal: &Path) -> bool {
-    let same = |of_guard| {
-        let whole = |path: &Path| path.canonicalize().ok();
-        whole(Path::new(&of_guard)).is_some_and(|path| whole(journal) == Some(path))
-    };
-    std::env::var_os(OF_GUARD).is_some_and(same)
 }

@@ -106,7 +106,6 @@ fn each_of(
     let resumed = runs.iter().filter(|run| run.branched_at.is_none());
     let continued: HashSet<String> = resumed.filter_map(|run| run.continues.clone()).collect();
     // Demos and replays are not sessions of the user: scripts that end badly on purpose, at prices that were not paid.
-    // A run under guard is the same session as that of guard.
     let own =
         runs.into_iter().filter(|run| run.uncounted.is_none() && !continued.contains(&run.id));
     let mut ids: Vec<String> = own.map(|run| run.id).collect();

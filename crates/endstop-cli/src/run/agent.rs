@@ -91,8 +91,7 @@ pub(crate) async fn built(
     let whole = settings.no_stream || cassette.recording().is_some_and(|played| !played.streamed());
     let mut builder = Agent::builder(provider).params(params).streaming(!whole);
     let (spend, project) = (&settings.spend, settings.project.as_deref());
-    let is_uncounted = settings.replay || settings.is_guarded();
-    if let Some(budget) = budget_of_day(spend, project, is_uncounted, journal)? {
+    if let Some(budget) = budget_of_day(spend, project, settings.replay, journal)? {
         builder = builder.shared_budget(budget);
     }
     let mut fallback_keys = KnownKeys::default();
@@ -247,11 +246,11 @@ pub(crate) fn runtime() -> Result<Runtime> {
 pub(crate) fn budget_of_day(
     spend: &SpendSettings,
     project: Option<&str>,
-    is_uncounted: bool,
+    replay: bool,
     journal: Option<&SqliteJournal>,
 ) -> Result<Option<SharedBudget>> {
-    let budget = spend.budget(project, is_uncounted, journal)?;
-    if let (Some(_), false, Some(journal)) = (&budget, is_uncounted, journal) {
+    let budget = spend.budget(project, replay, journal)?;
+    if let (Some(_), false, Some(journal)) = (&budget, replay, journal) {
         journal_path::note_ceilings_of(journal.path())?;
     }
     Ok(budget)

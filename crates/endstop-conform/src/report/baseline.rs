@@ -3,7 +3,7 @@
 //!
 //! ```
 //! use endstop_conform::report::Baseline;
-//! let baseline = Baseline::read("known.txt", "# why\nT-01\nX-03 # nobody\n")?;
+//! let baseline = Baseline::read("known.txt", "# why\nT-01\nX-03 # no program passes\n")?;
 //! assert_eq!(baseline.ids, ["T-01", "X-03"]);
 //! # Ok::<(), String>(())
 //! ```

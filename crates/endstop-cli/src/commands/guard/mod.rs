@@ -10,7 +10,6 @@ use crate::args::GuardArgs;
 use crate::config::journal_path::{self, JournalPath};
 use crate::config::price_file;
 use crate::config::settings::Settings as Configured;
-use crate::config::state::OF_GUARD;
 use crate::config::trust::{Layers, Origin};
 use crate::control::Control;
 use crate::control::guarded::OneGuarded;
@@ -95,14 +94,13 @@ impl Reports {
     }
 }
 
-/// The conditions for stopping a program and for its success, and the place of its books.
-struct Around {
+/// The conditions for stopping a program, and for its success.
+#[derive(Clone, Copy)]
+struct Stopping {
     /// The time that it has to end after its run has.
     grace: Duration,
     /// `true` if a run without a call fails, because limits were to hold.
     must_call: bool,
-    /// The journal that its calls are booked into.
-    journal: Option<String>,
 }
 
 pub(crate) fn run(args: &GuardArgs, json: bool) -> Result<Status> {
@@ -143,9 +141,8 @@ pub(crate) fn run(args: &GuardArgs, json: bool) -> Result<Status> {
     let say = Arc::new(move |problem: &str| own.say(problem));
     let notifier = Notifier::begin(&configured.notify, configured.allow_http, Some(say))?;
     let runtime = runtime()?;
-    let path = journal.as_ref().map(|journal| journal.path().display().to_string());
-    let around = Around { grace, must_call, journal: path };
-    let done = runtime.block_on(guarded(args, settings, name, around, &reports, &notifier));
+    let stop = Stopping { grace, must_call };
+    let done = runtime.block_on(guarded(args, settings, name, stop, &reports, &notifier));
     // Also if it was not started.
     reports.terminal.release();
     let done = done?;
@@ -307,7 +304,7 @@ async fn guarded(
     args: &GuardArgs,
     mut settings: Settings,
     name: RunName,
-    Around { grace, must_call, journal }: Around,
+    Stopping { grace, must_call }: Stopping,
     reports: &Reports,
     notifier: &Notifier,
 ) -> Result<Done> {
@@ -319,9 +316,7 @@ async fn guarded(
     let environment = environment();
     let path = SecretPath::new(secret()?, &format!("/run/{}", name.as_str()));
     let address = format!("http://{address}{}", path.as_str());
-    let mut wiring = wired(args, &environment, settings.is_strict(), &address, &private)?;
-    // A run of Endstop would book the same calls again.
-    wiring.env.extend(journal.map(|path| (OF_GUARD.to_owned(), path)));
+    let wiring = wired(args, &environment, settings.is_strict(), &address, &private)?;
     for warning in &wiring.warnings {
         output::note(&format!("endstop guard: {warning}"));
         reports.lines.warning(&warning.to_string());

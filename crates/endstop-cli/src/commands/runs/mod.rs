@@ -116,7 +116,7 @@ fn task(run: &RunSummary, all: &[RunSummary]) -> String {
     }
     if let Some(name) = &run.uncounted {
         // A demo is named after its script.
-        let what = if matches!(name.as_str(), "replay" | "guarded") { "" } else { "demo " };
+        let what = if name == "replay" { "" } else { "demo " };
         return format!("({what}{}) {task}", one_line(name, 30));
     }
     match (&run.continues, run.branched_at) {

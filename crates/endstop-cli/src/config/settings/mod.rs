@@ -8,7 +8,6 @@ use crate::config::flag::{AGENT, Commands, Flag};
 use crate::config::kind::Problem;
 use crate::config::park;
 use crate::config::servers::ServerSettings;
-use crate::config::state::is_of_guard;
 use crate::config::trust::file::Entry;
 use crate::config::trust::{Origin, seal, shown};
 use crate::failure::{Failure, Result};
@@ -108,9 +107,6 @@ impl Settings {
                 Stored::IfSet(_) | Stored::Header(..) | Stored::No => {}
             }
         }
-        if self.is_guarded() {
-            saved.insert("guarded".to_owned(), Value::Bool(true));
-        }
         let mut saved = Value::Object(saved);
         // The seal covers everything that a resume would execute or contact, so it is computed
         // last.
@@ -119,11 +115,6 @@ impl Settings {
             members.insert(seal::MEMBER.to_owned(), seal.into());
         }
         saved
-    }
-
-    /// `true` if the run is under guard, which books its calls into the journal that stores the run.
-    pub(crate) fn is_guarded(&self) -> bool {
-        self.stored_in.as_deref().is_some_and(is_of_guard)
     }
 
     /// Reads the settings that a journal stored. `None` if they are not those of `endstop run`.

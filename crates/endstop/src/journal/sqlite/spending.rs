@@ -121,7 +121,7 @@ pub(super) fn no_credit(
 impl SqliteJournal {
     /// Returns the spending of the runs that started at this Unix time in milliseconds or later, in
     /// the order in which they were stored. A run that continues another one counts only what came after that. Demos
-    /// and replays spend nothing, and a run under guard that is stored in the same journal is counted there.
+    /// and replays spend nothing.
     ///
     /// # Errors
     /// The journal cannot be read.

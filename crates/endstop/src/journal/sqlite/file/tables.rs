@@ -45,7 +45,7 @@ CREATE TABLE runs (
     conversation INTEGER NOT NULL, -- the one that the run began with; 0: empty
     ended_conversation INTEGER,    -- the one that the run ended with; NULL: in the outcome
     project     TEXT,              -- the project of its settings
-    uncounted   TEXT               -- why it spends nothing of its own: a demo's name, `replay`, `guarded`
+    uncounted   TEXT               -- why it spends nothing of its own: a demo's name, or `replay`
 ) STRICT;
 CREATE TABLE log (
     key         INTEGER NOT NULL UNIQUE, -- number of the run << 32 | place in it, from 0, without a gap

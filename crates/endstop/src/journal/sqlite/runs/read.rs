@@ -51,8 +51,8 @@ pub struct RunSummary {
     pub running: bool,
     /// `true` if the run is parked: it waits for a decision, or was decided and waits to be resumed.
     pub parked: bool,
-    /// The reason why it spends nothing of its own: the name of the demo whose script played the model, `replay` for a
-    /// recording, or `guarded` if the guarded run around it counts the same calls.
+    /// The reason why it spends nothing of its own: the name of the demo whose script played the model, or `replay` for a
+    /// recording.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uncounted: Option<String>,
 }

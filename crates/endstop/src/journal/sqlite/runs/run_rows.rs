@@ -201,11 +201,8 @@ fn whole(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// Returns why a run spends nothing of its own: the demo of its settings, a recording, or a guarded run around it that
-/// counts the same calls.
+/// Returns why a run spends nothing: the demo of its settings, or a recording.
 fn uncounted(settings: &Value) -> Option<&str> {
-    let is = |name: &'static str| {
-        (settings.get(name).and_then(Value::as_bool) == Some(true)).then_some(name)
-    };
-    settings.get("demo").and_then(Value::as_str).or(is("replay")).or(is("guarded"))
+    let is_replay = settings.get("replay").and_then(Value::as_bool) == Some(true);
+    settings.get("demo").and_then(Value::as_str).or(is_replay.then_some("replay"))
 }
