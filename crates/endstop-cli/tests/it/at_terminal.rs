@@ -13,7 +13,7 @@ fn at_terminal(server: &Server, options: &str, program: &str) -> Terminal {
     cli.write("agent.py", PROGRAM);
     let url = server.base_url();
     let script = format!(
-        "set -m; export OPENAI_BASE_URL={url}; echo above; stty -a | tail -n +2 > before
+        "set -m; trap : INT; export OPENAI_BASE_URL={url}; echo above; stty -a | tail -n +2 > before
         $ENDSTOP guard --journal off --events events {options} -- python3 agent.py {program}
         echo $? > status; stty -a | tail -n +2 > new; mv new after
         [ -e continues ] && {{ fg; echo $? > status; stty -a | tail -n +2 > new; mv new after; }}
@@ -197,7 +197,7 @@ fn interrupt_belongs_to_the_program() {
     terminal.types("\x03");
     until(&terminal, "interrupted");
     // Longer than the time for a second one, and than the grace.
-    std::thread::sleep(Duration::from_millis(2500));
+    std::thread::sleep(Duration::from_millis(4000));
     terminal.types("\x03");
     eventually("again", || terminal.rows().concat().matches("interrupted").count() == 2);
     std::thread::sleep(Duration::from_millis(1500));
@@ -225,8 +225,13 @@ fn second_interrupt_in_time_ends_the_run() {
     let mut terminal = lines(&server, "");
     terminal.types("one\n");
     until(&terminal, "answer: text 0");
-    terminal.types("\x03");
-    until(&terminal, "interrupted");
-    terminal.types("\x03");
+    // As a person who keeps pressing: on a busy machine two keys may be too far apart to count as two in time, or
+    // so close that the system delivers one signal.
+    let began = Instant::now();
+    while !terminal.cli.path("status").exists() {
+        assert!(began.elapsed() < Duration::from_secs(60), "{}", terminal.rows().concat());
+        terminal.types("\x03");
+        std::thread::sleep(Duration::from_millis(700));
+    }
     assert_eq!(ended(terminal), ("130".to_owned(), "cancelled".to_owned()));
 }
