@@ -5,7 +5,7 @@ use crate::config::settings::{SettingArgs, Settings};
 use crate::config::trust::{self, journal::Place};
 use crate::failure::{Failure, Result};
 use crate::render::advice::PLACEHOLDER;
-use crate::run::agent::{Built, build, runtime};
+use crate::run::agent::{build, runtime};
 use crate::run::attach::Attached;
 use crate::run::cassette::Cassette;
 use crate::run::events::EventFile;
@@ -48,26 +48,17 @@ pub(crate) fn run(args: &BranchArgs, json: bool) -> Result {
     recorded.prefix(args.at, None).map_err(|error| Failure::usage(error.to_string()))?;
     let mut cassette = Cassette::default();
     let events = EventFile::of(&args.output)?;
-    let (verify, dir, limits) =
-        (settings.verify_after(), settings.dir.clone(), settings.limits.clone());
-    let allow_http = settings.allow_http;
     let runtime = runtime()?;
-    let Built { agent, servers, secrets, questions, notifier } =
-        build(settings, &Attached::default(), &mut cassette, Some(&journal), &runtime)?;
+    let built = build(settings, &Attached::default(), &mut cassette, Some(&journal), &runtime)?;
     let session = RunSession {
+        built,
         events,
-        verify,
         cassette,
         journal: Some(journal),
         named_journal: args.settings.journal.clone(),
         demo: false,
         answer_only: args.output.answer_only,
-        notifier,
         accept_divergence: false,
-        servers,
-        secrets,
-        allow_http,
-        questions,
         steer: Steer {
             fifo: None,
             typed: io::stdin().is_terminal() && io::stderr().is_terminal() && !json,
@@ -80,7 +71,7 @@ pub(crate) fn run(args: &BranchArgs, json: bool) -> Result {
         shorten(recorded.task(), 100)
     );
     let begin = Begin::Branch(Box::new(branch(args, &id)), words);
-    session.perform(runtime, &agent, begin, &limits, dir.as_deref())
+    session.perform(runtime, begin)
 }
 
 /// Returns the branch that the flags describe.

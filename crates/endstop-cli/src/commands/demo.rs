@@ -5,11 +5,9 @@
 use crate::args::DemoArgs;
 use crate::config::journal_path::{self, JournalPath};
 use crate::failure::{Failure, Result};
-use crate::notify::Notifier;
 use crate::output;
-use crate::run::agent::runtime;
+use crate::run::agent::{Built, runtime};
 use crate::run::cassette::Cassette;
-use crate::run::servers::Servers;
 use crate::run::session::RunSession;
 use crate::run::start::Begin;
 use crate::run::steer::Steer;
@@ -19,7 +17,6 @@ use endstop::provider::http::HttpProvider;
 use endstop::testkit::{Reply, Request, Server, Turn};
 use endstop::{Limits, NanoUsd, Price};
 use serde_json::{Value, json};
-use std::cell::Cell;
 use std::path::Path;
 use std::time::Duration;
 
@@ -70,24 +67,20 @@ pub(crate) fn run(args: &DemoArgs, json: bool) -> Result {
     // Stored like any other run, so that the user can try `endstop explain` on it.
     let journal = journal_path::to_write(&JournalPath::of(None, None)?)?;
     let agent = agent(name, &server, dir, &limits, journal.as_ref())?;
-    let verify = (*name == "fix").then(|| "sh test.sh".to_owned());
-    let secrets = endstop::process::environment_secrets();
-    let (cassette, servers) = (Cassette::default(), Servers::default());
-    let questions = Cell::default();
+    let cancelled = agent.clone();
     let session = RunSession {
+        built: Built {
+            verify: (*name == "fix").then(|| "sh test.sh".to_owned()),
+            dir: Some(dir.to_owned()),
+            ..Built::alone(agent, limits)
+        },
         events: None,
-        verify,
-        cassette,
+        cassette: Cassette::default(),
         journal,
         named_journal: None,
         demo: true,
         answer_only: false,
-        notifier: Notifier::default(),
         accept_divergence: false,
-        servers,
-        secrets,
-        allow_http: false,
-        questions,
         steer: Steer::default(),
         json,
     };
@@ -98,15 +91,14 @@ pub(crate) fn run(args: &DemoArgs, json: bool) -> Result {
         _ => "Tell me a long story.",
     };
     if *name == "cancel" {
-        let agent = agent.clone();
         // A separate thread, because the demo also shows that a cancel can come from outside the
         // run.
         std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(1500));
-            agent.cancel();
+            cancelled.cancel();
         });
     }
-    session.perform(runtime()?, &agent, Begin::Task(Box::new(task.into())), &limits, Some(dir))
+    session.perform(runtime()?, Begin::Task(Box::new(task.into())))
 }
 
 pub(super) fn prepare(dir: &Path, unfixable: bool) -> std::io::Result<()> {

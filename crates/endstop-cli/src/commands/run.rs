@@ -7,7 +7,7 @@ use crate::config::settings::Settings;
 use crate::config::trust::{self, journal::Place};
 use crate::failure::{Failure, Result};
 use crate::output;
-use crate::run::agent::{Built, build, runtime};
+use crate::run::agent::{build, runtime};
 use crate::run::attach::Attached;
 use crate::run::cassette::Cassette;
 use crate::run::earlier::Earlier;
@@ -62,10 +62,6 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> Result {
         let demo = DemoArgs { name: "fix".to_owned(), unfixable: false };
         return demo::run(&demo, json);
     }
-    let allow_http = settings.allow_http;
-    let verify = settings.verify_after();
-    let dir = settings.dir.clone();
-    let limits = settings.limits.clone();
     let place = JournalPath::of(args.settings.journal.as_deref(), settings.folder_journal())?;
     // Printed commands need `--journal` only for a file that a flag or a settings file named: the
     // variable and the default are found again without it.
@@ -82,29 +78,23 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> Result {
     let runtime = runtime()?;
     // The agent is built before standard input is read, so that a wrong setting is reported without
     // waiting for the input.
-    let Built { agent, servers, secrets, questions, notifier } =
-        build(settings, &attached, &mut cassette, journal.as_ref(), &runtime)?;
+    let built = build(settings, &attached, &mut cassette, journal.as_ref(), &runtime)?;
     let task = task(args, &cassette)?;
     cassette.task(&task);
     let session = RunSession {
+        built,
         events,
-        verify,
         cassette,
         journal,
         named_journal,
         demo: false,
         answer_only: args.output.answer_only,
-        notifier,
         accept_divergence: args.accept_divergence,
-        servers,
-        secrets,
-        allow_http,
-        questions,
         steer: steer(args, json),
         json,
     };
     let begin = Begin::Task(Box::new(attached.with(task)));
-    session.perform(runtime, &agent, begin, &limits, dir.as_deref())
+    session.perform(runtime, begin)
 }
 
 /// Resumes a stored run.
@@ -121,12 +111,8 @@ fn resume(args: &RunArgs, name: &str, json: bool) -> Result {
     let settings = Settings::of_kept(&recorded, &args.settings, &found)?;
     let mut cassette = Cassette::of(args, &settings)?;
     let events = EventFile::of(&args.output)?;
-    let (verify, dir, limits) =
-        (settings.verify_after(), settings.dir.clone(), settings.limits.clone());
-    let allow_http = settings.allow_http;
     let runtime = runtime()?;
-    let Built { agent, servers, secrets, questions, notifier } =
-        build(settings, &Attached::default(), &mut cassette, Some(&journal), &runtime)?;
+    let built = build(settings, &Attached::default(), &mut cassette, Some(&journal), &runtime)?;
     let mut how = Resume::new(&id);
     if args.accept_changes {
         how = how.accept_changes();
@@ -145,24 +131,19 @@ fn resume(args: &RunArgs, name: &str, json: bool) -> Result {
     }
     cassette.task(recorded.task());
     let session = RunSession {
+        built,
         events,
-        verify,
         cassette,
         journal: Some(journal),
         named_journal: args.settings.journal.clone(),
         demo: false,
         answer_only: args.output.answer_only,
-        notifier,
         accept_divergence: false,
-        servers,
-        secrets,
-        allow_http,
-        questions,
         steer: steer(args, json),
         json,
     };
     let begin = Begin::Again(Box::new(how), Box::new(Earlier::of(&id, &recorded)));
-    session.perform(runtime, &agent, begin, &limits, dir.as_deref())
+    session.perform(runtime, begin)
 }
 
 /// Returns the sources of messages for the model while the run works.

@@ -12,7 +12,6 @@ use crate::run::approve::{AskOnTerminal, Questions};
 use crate::run::attach::Attached;
 use crate::run::cassette::Cassette;
 use crate::run::servers::Servers;
-use endstop::Permission;
 use endstop::agent::{Agent, AgentBuilder};
 use endstop::budget::SharedBudget;
 use endstop::journal::SqliteJournal;
@@ -20,18 +19,48 @@ use endstop::mcp::McpServer;
 use endstop::provider::Provider as _;
 use endstop::provider::http::HttpProvider;
 use endstop::wire::redact::KnownKeys;
+use endstop::{Limits, Permission};
 use std::cell::Cell;
 use std::io::{self, IsTerminal};
+use std::path::PathBuf;
 use tokio::runtime::Runtime;
 
-/// An agent, and the resources that it runs with.
+/// An agent, the resources that it runs with, and the settings that count after it is built.
 pub(crate) struct Built {
     pub(crate) agent: Agent,
+    /// The MCP servers, which provide tools in addition to the built-in ones.
     pub(crate) servers: Servers,
+    /// The values that must not appear in a file or on the screen.
     pub(crate) secrets: KnownKeys,
+    /// The approval questions, if calls need approval; taken when the run starts.
     pub(crate) questions: Cell<Option<Questions>>,
     /// Notifies a person of the run.
     pub(crate) notifier: Notifier,
+    /// The command that verifies a success.
+    pub(crate) verify: Option<String>,
+    /// The folder in which the tools and the verifier work, if it is not the current one.
+    pub(crate) dir: Option<PathBuf>,
+    /// The limits of the run.
+    pub(crate) limits: Limits,
+    /// `true` if keys may be sent to other machines without encryption.
+    pub(crate) allow_http: bool,
+}
+
+impl Built {
+    /// An agent without servers, questions and a person to notify.
+    pub(crate) fn alone(agent: Agent, limits: Limits) -> Built {
+        Built {
+            agent,
+            servers: Servers::default(),
+            secrets: endstop::process::environment_secrets(),
+            questions: Cell::default(),
+            notifier: Notifier::default(),
+            verify: None,
+            dir: None,
+            limits,
+            allow_http: false,
+        }
+    }
 }
 
 /// The place where a person is asked about tool calls.
@@ -125,7 +154,17 @@ pub(crate) async fn built(
     let builder = notifier.follows(with_settings(builder, &settings), &settings.limits, false);
     let agent = builder.build();
     let agent = agent.map_err(|error| Failure::usage(error.to_string()))?;
-    Ok(Built { agent, servers, secrets, questions, notifier })
+    Ok(Built {
+        agent,
+        servers,
+        secrets,
+        questions,
+        notifier,
+        verify: settings.verify_after(),
+        dir: settings.dir,
+        limits: settings.limits,
+        allow_http: settings.allow_http,
+    })
 }
 
 fn has_tools(settings: &Settings) -> bool {

@@ -1,10 +1,10 @@
 //! A run with everything around it: event file, signals, screen, verifier and card.
 
-use super::approve::{Asked, Question, Questions, answered, ask, next};
+use super::agent::Built;
+use super::approve::{Asked, Question, answered, ask, next};
 use super::cassette::Cassette;
 use super::events::{EventFile, Keep};
 use super::line::Line;
-use super::servers::Servers;
 use super::signals::{Signals, StopSignal};
 use super::start::{Begin, start};
 use super::steer::{Messages, Steer, Steered};
@@ -15,7 +15,7 @@ use crate::control::own_run::OwnRun;
 use crate::control::{Control, Controlled};
 use crate::failure::{Failure, Result};
 use crate::new_file::NewFile;
-use crate::notify::{self, Notifier};
+use crate::notify;
 use crate::output;
 use crate::render::advice::{AFTER_DIVERGENCE, Again, Facts, before_repeats, in_journal, of_demo};
 use crate::render::card::{Beside, card};
@@ -30,12 +30,10 @@ use endstop::event::{AgentEvent, AgentEventKind};
 use endstop::journal::SqliteJournal;
 use endstop::park::{ParkRequest, RunStatus};
 use endstop::provider::replay::Warning;
-use endstop::wire::redact::KnownKeys;
 use endstop::{Limits, Outcome, Termination};
 use serde::Serialize;
-use std::cell::Cell;
 use std::io::{self, IsTerminal};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Runtime;
@@ -54,8 +52,8 @@ const PARKED: u8 = 75;
 
 /// A run with everything around it: event file, signals, screen, verifier and card.
 pub(crate) struct RunSession {
+    pub(crate) built: Built,
     pub(crate) events: Option<NewFile>,
-    pub(crate) verify: Option<String>,
     pub(crate) cassette: Cassette,
     /// The journal that stores the run.
     pub(crate) journal: Option<SqliteJournal>,
@@ -67,16 +65,6 @@ pub(crate) struct RunSession {
     pub(crate) answer_only: bool,
     /// `true` if a diverged replay exits with the status of its run.
     pub(crate) accept_divergence: bool,
-    /// The MCP servers, which provide tools in addition to the built-in ones.
-    pub(crate) servers: Servers,
-    /// The values that must not appear in a file or on the screen.
-    pub(crate) secrets: KnownKeys,
-    /// `true` if keys may be sent to other machines without encryption.
-    pub(crate) allow_http: bool,
-    /// The approval questions, if calls need approval; taken when the run starts.
-    pub(crate) questions: Cell<Option<Questions>>,
-    /// Notifies a person of the run.
-    pub(crate) notifier: Notifier,
     /// The sources of messages for the model while the run works.
     pub(crate) steer: Steer,
     pub(crate) json: bool,
@@ -112,17 +100,10 @@ impl Stopped {
 
 impl RunSession {
     /// Runs the task to its end and returns the exit status.
-    pub(crate) fn perform(
-        &self,
-        runtime: Runtime,
-        agent: &Agent,
-        begin: Begin,
-        limits: &Limits,
-        dir: Option<&Path>,
-    ) -> Result {
-        output::hide(&self.secrets);
-        let telemetry = Telemetry::begin(&self.secrets, self.allow_http);
-        let status = runtime.block_on(self.drive(agent, begin, limits, dir));
+    pub(crate) fn perform(&self, runtime: Runtime, begin: Begin) -> Result {
+        output::hide(&self.built.secrets);
+        let telemetry = Telemetry::begin(&self.built.secrets, self.built.allow_http);
+        let status = runtime.block_on(self.drive(begin));
         // Not a plain drop: a thread that still reads the terminal would block the exit until a
         // line is typed.
         runtime.shutdown_background();
@@ -130,24 +111,19 @@ impl RunSession {
         status
     }
 
-    async fn drive(
-        &self,
-        agent: &Agent,
-        begin: Begin,
-        limits: &Limits,
-        dir: Option<&Path>,
-    ) -> Result {
+    async fn drive(&self, begin: Begin) -> Result {
+        let Built { agent, servers, secrets, questions, notifier, limits, .. } = &self.built;
         let events = match &self.events {
             Some(file) => Some(EventFile::create(file)?),
             None => None,
         };
         // Before the run starts, so that a wrong file costs nothing.
-        let questions = self.questions.take();
-        let mut messages = Messages::open(&self.steer, questions.is_some())?;
-        self.questions.set(questions);
+        let asked = questions.take();
+        let mut messages = Messages::open(&self.steer, asked.is_some())?;
+        questions.set(asked);
         // Registered before the run starts, because until then a signal kills the process.
         let mut signals = Signals::listen()?;
-        let streamed = StreamedText::new(self.secrets.clone());
+        let streamed = StreamedText::new(secrets.clone());
         let (screen, limits) = (Screen::new(limits.clone()), limits.clone());
         let mut view = View { events, screen, streamed, limits, own: None };
         view.screen.answer_only = self.answer_only;
@@ -157,11 +133,11 @@ impl RunSession {
         let _control = Control::open(Arc::clone(&own) as Arc<dyn Controlled>);
         view.own = Some(own);
         let (stopped, mut heard) =
-            self.follow(agent, &mut handle, &mut view, (&mut signals, &mut messages)).await?;
+            self.follow(&mut handle, &mut view, (&mut signals, &mut messages)).await?;
         // Tools may outlive the outcome by their grace time; servers close only when no tool uses
         // them.
         agent.settled().await;
-        self.servers.close().await;
+        servers.close().await;
         view.screen.end_line();
         let outcome = match stopped {
             Stopped::Ended(outcome) => outcome,
@@ -171,9 +147,10 @@ impl RunSession {
         };
         let mut outcome = Arc::unwrap_or_clone(outcome);
         let mut unverified = false;
-        if let Some(command) = self.verify.as_ref().filter(|_| outcome.is_success()) {
+        if let Some(command) = self.built.verify.as_ref().filter(|_| outcome.is_success()) {
             if heard == StopSignal::Nothing {
-                (outcome.verified, heard) = verified(command, dir, self.json, &mut signals).await;
+                (outcome.verified, heard) =
+                    verified(command, self.built.dir.as_deref(), self.json, &mut signals).await;
             }
             unverified = heard != StopSignal::Nothing;
         }
@@ -201,8 +178,8 @@ impl RunSession {
             );
             output::painted_note(&format!("\n{card}"));
         }
-        self.notifier.ended(&outcome);
-        self.notifier.finish();
+        notifier.ended(&outcome);
+        notifier.finish();
         Ok(match heard {
             StopSignal::Terminate => 143,
             // The run succeeded, but the verifier gave no result, so the status must not be 0.
@@ -232,8 +209,8 @@ impl RunSession {
                 output::note(&format!("\nparked: {lines}"));
             }
         }
-        self.notifier.parked(run_id, request);
-        self.notifier.finish();
+        self.built.notifier.parked(run_id, request);
+        self.built.notifier.finish();
         PARKED
     }
 
@@ -296,13 +273,13 @@ impl RunSession {
     /// Shows events until the run has ended, and reacts to signals.
     async fn follow(
         &self,
-        agent: &Agent,
         handle: &mut RunHandle,
         view: &mut View,
         (signals, messages): (&mut Signals, &mut Messages),
     ) -> Result<(Stopped, StopSignal)> {
         let mut heard = StopSignal::Nothing;
-        let mut questions = self.questions.take();
+        let agent = &self.built.agent;
+        let mut questions = self.built.questions.take();
         let mut asked: Option<Asked> = None;
         let mut redraw = tokio::time::interval(Duration::from_millis(200));
         // A late redraw is not made up for, because it would show the same state again.
