@@ -128,7 +128,7 @@ checks! {
     "S-08" Honest should A [15] "a part that cannot be read is not left out in silence" [] of_case honest::junk_chunk;
     "C-01" Ends must A [5] "the same call for ever ends by a rule or a limit, and not as a success" [] of_case ends::endless_calls;
     "C-02" Ends should B [5] "two calls in turn for ever end by a rule or a limit" [] of_case ends::endless_calls;
-    "C-03" Accountable should B [37] "20 polls with changing results do not end the run" [] of_case accountable::polls;
+    "C-03" Accountable should B [37] "20 polls of a build that progresses do not end the run" [] of_case accountable::polls;
     "C-04" Clean must A [30] "one failed call of two leaves the other answered, and the run continues" [] of_case clean::parallel_calls;
     "C-05" Ends must A [6] "calls with invalid arguments are answered a bounded number of times" [] of_case ends::endless_calls;
     "C-06" Ends must A [7] "a tool that hangs is ended or answered in the documented time" [] of_case ends::hanging_tool;
