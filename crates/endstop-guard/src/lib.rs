@@ -5,6 +5,7 @@
 //! [`endstop_wire`], and what they say goes to one kernel run for each conversation of the agent.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod answer;
 pub mod clients;
 pub mod exchange;
 pub mod process;

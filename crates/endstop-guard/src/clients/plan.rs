@@ -10,18 +10,10 @@ use super::parse::{self, is_base_url};
 use super::request::Request;
 use super::wiring::{Source, TempFile, Warning, Wiring};
 use endstop_wire::WireFormat;
+use endstop_wire::catalog::providers::public_base_url;
 use serde_json::Value;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-
-/// Addresses of the providers if the user names none.
-const DEFAULTS: [(WireFormat, &str); 5] = [
-    (WireFormat::Anthropic, "https://api.anthropic.com"),
-    (WireFormat::OpenAiChat, "https://api.openai.com/v1"),
-    (WireFormat::OpenAiResponses, "https://api.openai.com/v1"),
-    (WireFormat::Gemini, "https://generativelanguage.googleapis.com"),
-    (WireFormat::CohereV2, "https://api.cohere.com"),
-];
 
 /// Maximum number of folders above the working folder whose files are looked at.
 const MOST_FOLDERS: usize = 40;
@@ -188,7 +180,8 @@ impl<'a> Plan<'a> {
 
     /// Completes the wiring.
     pub(super) fn finish(mut self) -> Wiring {
-        for (format, base) in DEFAULTS {
+        for &format in WireFormat::ALL {
+            let Some(base) = public_base_url(format) else { continue };
             // A broken one gets no default: the key is for the server that the user meant.
             let known = self.wiring.upstreams.iter().any(|(known, ..)| *known == format);
             if !known && !self.broken.contains(&format) {

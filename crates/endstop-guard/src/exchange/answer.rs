@@ -6,6 +6,7 @@
 //! | [`refusal`] | a stop that the client reports as an error, after one call |
 //! | [`upgrade_required`] | a WebSocket is not available; codex then uses HTTP at once |
 //! | [`bad_request`] | a request line or a run name that guard does not accept |
+//! | [`unknown_response`] | a request that continues a response which guard has not seen |
 //! | [`Tail`] | the end of a stream that was cut while it wrote text |
 //!
 //! A stop never has a status of 401, 413, 429 or 5xx, because clients retry these, or compact their
@@ -14,17 +15,20 @@
 use super::request::{Request, Structured};
 use super::route::{Call, Delivery, Route};
 use super::signs::ClientFacts;
+use crate::answer::Answer;
 use endstop_core::Termination;
 use endstop_core::stop_message::PREFIX;
 use endstop_wire::WireFormat;
 use endstop_wire::codec::response::{Closing, NO_USAGE, Response};
 pub use endstop_wire::codec::response::{Ending, Tail};
-use endstop_wire::codec::{follow, write, write_error};
-use serde_json::{Value, json};
+use endstop_wire::codec::{follow, write, write_error, write_unknown_response};
+use http::header::{CACHE_CONTROL, UPGRADE};
+use http::{HeaderValue, StatusCode};
+use serde_json::Value;
 
 /// The facts of a request that its answer repeats. It outlives the body.
 #[derive(Clone, Debug)]
-pub struct Reply {
+pub struct AnswerFormat {
     /// The format of the call.
     pub format: WireFormat,
     /// The format of the body.
@@ -41,10 +45,10 @@ pub struct Reply {
     pub stops_on_402: bool,
 }
 
-impl Reply {
+impl AnswerFormat {
     /// Collects the facts.
-    pub fn to(request: &Request<'_>, facts: &ClientFacts) -> Reply {
-        Reply {
+    pub fn to(request: &Request<'_>, facts: &ClientFacts) -> AnswerFormat {
+        AnswerFormat {
             format: request.format,
             shape: request.shape,
             delivery: request.delivery,
@@ -60,13 +64,13 @@ impl Reply {
 
     /// Collects the facts of a request whose body was not read. It can be refused, and gets no final
     /// turn, because the client may expect more than a text.
-    pub fn unread(route: &Route, facts: &ClientFacts) -> Reply {
+    pub fn unread(route: &Route, facts: &ClientFacts) -> AnswerFormat {
         let (format, delivery) = match route.call {
             Call::Model { format, delivery } => (format, delivery),
             // OpenAI's errors are the most common ones.
             _ => (route.below.unwrap_or(WireFormat::OpenAiChat), None),
         };
-        Reply {
+        AnswerFormat {
             format,
             shape: format,
             delivery: delivery.unwrap_or(Delivery::Whole),
@@ -103,17 +107,6 @@ pub struct Stamp<'a> {
     pub unix_seconds: u64,
 }
 
-/// A whole HTTP response.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
-    /// Status.
-    pub status: u16,
-    /// Headers, with names in lower case. The length of the body is not among them.
-    pub headers: Vec<(&'static str, &'static str)>,
-    /// Body.
-    pub body: Vec<u8>,
-}
-
 /// Returns the sentence with which guard stops a run, for example `Run stopped by endstop:
 /// error_max_turns (25 of 25 turns), in run nightly-1`. Characters that a terminal would obey become
 /// spaces.
@@ -135,9 +128,9 @@ pub fn stop_message(termination: Termination, detail: &str, run: &str) -> String
 /// Returns a whole answer with this text as the model's last turn. Its usage is 0, and its model the
 /// one that was asked for.
 ///
-/// Returns `None` if the client expects more than a text ([`Reply::structured`]), or if the model's
+/// Returns `None` if the client expects more than a text ([`AnswerFormat::structured`]), or if the model's
 /// own format inside InvokeModel is not Anthropic's: refuse such a call.
-pub fn final_turn(reply: &Reply, text: &str, stamp: Stamp<'_>) -> Option<Answer> {
+pub fn final_turn(reply: &AnswerFormat, text: &str, stamp: Stamp<'_>) -> Option<Answer> {
     // A parser that expects JSON fails on prose, or asks again.
     if reply.structured.is_some() || reply.shape != reply.format.content() {
         return None;
@@ -152,24 +145,25 @@ pub fn final_turn(reply: &Reply, text: &str, stamp: Stamp<'_>) -> Option<Answer>
         ..Response::default()
     };
     let body = write(reply.format, reply.delivery, &response)?.concat();
-    let headers =
-        vec![("content-type", reply.delivery.content_type()), ("cache-control", "no-cache")];
-    Some(Answer { status: 200, headers, body })
+    let mut answer = Answer::whole(StatusCode::OK, reply.delivery.content_type(), body);
+    answer.headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    Some(answer)
 }
 
 /// Returns the refusal of a call, with this message. Every known client shows the message and gives
 /// up after it: with status 402 Claude Code, with 400 all others.
-pub fn refusal(reply: &Reply, message: &str, stamp: Stamp<'_>) -> Answer {
+pub fn refusal(reply: &AnswerFormat, message: &str, stamp: Stamp<'_>) -> Answer {
     // Claude Code retries a 400 with fewer features, five times.
     if reply.stops_on_402 {
         let mut body = write_error(WireFormat::Anthropic, message, stamp.id);
         body["error"]["type"] = "billing_error".into();
-        return error_answer(402, &body);
+        return Answer::error_json(StatusCode::PAYMENT_REQUIRED, &body);
     }
-    let mut answer = error_answer(400, &write_error(reply.format, message, stamp.id));
+    let mut answer =
+        Answer::error_json(StatusCode::BAD_REQUEST, &write_error(reply.format, message, stamp.id));
     // AWS's SDKs find the type of an error in this header.
     if reply.format.in_frames() {
-        answer.headers.push(("x-amzn-errortype", "ValidationException"));
+        answer.headers.insert("x-amzn-errortype", HeaderValue::from_static("ValidationException"));
     }
     answer
 }
@@ -177,38 +171,22 @@ pub fn refusal(reply: &Reply, message: &str, stamp: Stamp<'_>) -> Answer {
 /// Returns the answer to a request for a WebSocket.
 pub fn upgrade_required() -> Answer {
     let text = "endstop guard has no WebSocket; use HTTP";
-    let mut answer = error_answer(426, &plain(text));
-    answer.headers.push(("upgrade", "HTTP/1.1"));
+    let mut answer = Answer::error_json(StatusCode::UPGRADE_REQUIRED, &plain(text));
+    answer.headers.insert(UPGRADE, HeaderValue::from_static("HTTP/1.1"));
     answer
 }
 
 /// Returns the answer to a request that guard does not accept, before any call is made.
 pub fn bad_request(message: &str) -> Answer {
-    error_answer(400, &plain(message))
+    Answer::error_json(StatusCode::BAD_REQUEST, &plain(message))
 }
 
-/// Returns the answer to a request that continues a response which guard has not seen. It has the form that makes
-/// the clients of these APIs send the whole conversation: Anthropic's error for a thread that cannot be continued,
-/// OpenAI's for a response that is not stored.
+/// Returns the answer to a request that continues a response which guard has not seen.
 pub fn unknown_response(shape: WireFormat, message: &str) -> Answer {
-    let kind = "invalid_request_error";
-    let body = if shape == WireFormat::Anthropic {
-        let details = json!({"error_code": "thread_unsupported_request"});
-        json!({"type": "error", "error": {"type": kind, "message": message, "details": details}})
-    } else {
-        let code = "previous_response_not_found";
-        let param = "previous_response_id";
-        json!({"error": {"message": message, "type": kind, "param": param, "code": code}})
-    };
-    error_answer(400, &body)
+    Answer::error_json(StatusCode::BAD_REQUEST, &write_unknown_response(shape, message))
 }
 
 /// An error of a request whose format is not known. OpenAI's errors are the most common ones.
 fn plain(message: &str) -> Value {
     write_error(WireFormat::OpenAiChat, message, "")
-}
-
-fn error_answer(status: u16, body: &Value) -> Answer {
-    let headers = vec![("content-type", "application/json"), ("x-should-retry", "false")];
-    Answer { status, headers, body: body.to_string().into_bytes() }
 }

@@ -8,7 +8,7 @@
 //! assert!(abort.is_aborted());
 //! ```
 
-use super::answer::Answer;
+use crate::answer::Answer;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
 

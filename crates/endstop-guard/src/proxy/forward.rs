@@ -2,18 +2,18 @@
 
 use super::abort::{AbortToken, Stop, Waiter};
 use super::access::{Access, SecretPath};
-use super::answer::Answer;
 use super::body::{self, BodyError, Limits, SendBody};
 use super::connection::Connection;
-use super::gatekeeper::{Decision, Forward, Gatekeeper, Notice, RequestBody, Route, Routed};
+use super::gatekeeper::{BodyMode, Disposition, Forward, Gatekeeper, Notice, RequestBody, Routed};
 use super::head::RequestHead;
 use super::headers;
 use super::observed::{Background, Observed, read_on, within};
 use super::observer::End;
 use super::passing::{Closed, Passing};
 use super::refusal::{self, Refused};
-use super::reply::Reply;
+use super::response_body::ResponseBody;
 use super::upstream::{NoAnswer, Sending, UpstreamClient};
+use crate::answer::Answer;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{Extensions, HeaderValue, Request, Response, StatusCode, Uri, Version};
 use hyper::body::Incoming;
@@ -37,7 +37,7 @@ pub(crate) async fn exchange<G: Gatekeeper>(
     shared: Arc<Shared<G>>,
     connection: Arc<Connection>,
     request: Request<Incoming>,
-) -> Result<Response<Reply>, Closed> {
+) -> Result<Response<ResponseBody>, Closed> {
     connection.set_sending(None);
     let (parts, incoming) = request.into_parts();
     let head = RequestHead {
@@ -53,23 +53,25 @@ pub(crate) async fn exchange<G: Gatekeeper>(
         Err(refused) => {
             let Refused { notice, answer } = *refused;
             shared.gatekeeper.notice(notice);
-            return Ok(Reply::answer(answer));
+            return Ok(ResponseBody::answer(answer));
         }
     };
     let Routed { route, line } = shared.gatekeeper.route(&head);
-    if route != Route::Refuse {
+    if route != BodyMode::Refuse {
         connection.place.admit();
     }
     let (copy, body) = match route {
-        Route::Stream | Route::Refuse => (RequestBody::Streamed, SendBody::streamed(incoming)),
-        Route::Read => match body::read(&head.headers, incoming, &shared.limits).await {
+        BodyMode::Stream | BodyMode::Refuse => {
+            (RequestBody::Streamed, SendBody::streamed(incoming))
+        }
+        BodyMode::Read => match body::read(&head.headers, incoming, &shared.limits).await {
             Ok(read) => read,
             Err(error) => {
                 let target = head.redacted_target();
                 shared.gatekeeper.notice(Notice::BodyCut { target });
                 return match error {
                     BodyError::Broken => Err(Closed::Aborted),
-                    BodyError::TooSlow => Ok(Reply::answer(Answer::error(
+                    BodyError::TooSlow => Ok(ResponseBody::answer(Answer::error(
                         StatusCode::REQUEST_TIMEOUT,
                         "invalid_request_error",
                         "endstop guard: the body of the request did not arrive in time",
@@ -79,12 +81,12 @@ pub(crate) async fn exchange<G: Gatekeeper>(
         },
     };
     match shared.gatekeeper.decide(Arc::clone(&head), line, copy).await {
-        Decision::Forward(forward) => {
+        Disposition::Forward(forward) => {
             let sent = Sent { forward, body, extensions: parts.extensions };
             call(&shared, &connection, &head, sent).await
         }
-        Decision::Answer(answer) => Ok(Reply::answer(answer)),
-        Decision::Close => Err(Closed::Aborted),
+        Disposition::Answer(answer) => Ok(ResponseBody::answer(answer)),
+        Disposition::Close => Err(Closed::Aborted),
     }
 }
 
@@ -103,7 +105,7 @@ async fn call<G: Gatekeeper>(
     connection: &Arc<Connection>,
     head: &RequestHead,
     sent: Sent,
-) -> Result<Response<Reply>, Closed> {
+) -> Result<Response<ResponseBody>, Closed> {
     let Sent { forward, mut body, extensions } = sent;
     let Forward { url, body: changed, headers, observer, abort } = forward;
     let mut waiting = Waiting {
@@ -146,7 +148,7 @@ async fn call<G: Gatekeeper>(
         None => {
             waiting.end(End::Aborted);
             match abort.stop() {
-                Some(Stop::Answer(answer)) => Ok(Reply::answer(answer)),
+                Some(Stop::Answer(answer)) => Ok(ResponseBody::answer(answer)),
                 _ => Err(Closed::Aborted),
             }
         }
@@ -160,7 +162,7 @@ fn pass<G: Gatekeeper>(
     head: &RequestHead,
     mut waiting: Waiting,
     response: Response<Incoming>,
-) -> Response<Reply> {
+) -> Response<ResponseBody> {
     let (mut parts, upstream) = response.into_parts();
     let copy = headers::for_client(&parts.headers);
     let has_length = copy.contains_key(CONTENT_LENGTH);
@@ -182,7 +184,7 @@ fn pass<G: Gatekeeper>(
     let background = shared.background.clone();
     let passing =
         Passing::new(upstream, observed, abort, background, shared.largest_hold, has_length);
-    Response::from_parts(parts, Reply::Passing(Box::new(passing)))
+    Response::from_parts(parts, ResponseBody::Passing(Box::new(passing)))
 }
 
 fn host_of(url: &Uri) -> Result<HeaderValue, ()> {
@@ -227,10 +229,10 @@ impl Waiting {
         gatekeeper: &G,
         head: &RequestHead,
         NoAnswer { error, sent }: NoAnswer,
-    ) -> Response<Reply> {
+    ) -> Response<ResponseBody> {
         let answer = gatekeeper.no_response(head, &error);
         self.end(End::NoResponse { error, sent });
-        Reply::answer(answer)
+        ResponseBody::answer(answer)
     }
 }
 

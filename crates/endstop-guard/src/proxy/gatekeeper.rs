@@ -1,11 +1,11 @@
 //! The trait that decides about requests: what is forwarded, changed, answered or refused.
 
 use super::abort::AbortToken;
-use super::answer::Answer;
 use super::decode::Unreadable;
 use super::head::{RequestHead, redacted_url};
 use super::observer::{End, ResponseObserver};
 use super::upstream_map::UpstreamMap;
+use crate::answer::Answer;
 use bytes::Bytes;
 use endstop_wire::redact::Redacted;
 use http::{HeaderName, HeaderValue, StatusCode, Uri};
@@ -29,7 +29,7 @@ pub trait Gatekeeper: Send + Sync + 'static {
         head: Arc<RequestHead>,
         line: Self::Line,
         body: RequestBody,
-    ) -> impl Future<Output = Decision> + Send;
+    ) -> impl Future<Output = Disposition> + Send;
 
     /// Returns the answer to a client whose request got no response from the upstream. `error`
     /// contains no credentials.
@@ -52,14 +52,14 @@ pub trait Gatekeeper: Send + Sync + 'static {
 #[derive(Debug)]
 pub struct Routed<L> {
     /// The way in which the body is handled.
-    pub route: Route,
+    pub route: BodyMode,
     /// Given to the decision about the same request.
     pub line: L,
 }
 
 /// The way in which the body of a request is handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Route {
+pub enum BodyMode {
     /// The body goes to the upstream while it arrives.
     Stream,
     /// The body is read completely, up to the limit, before the decision.
@@ -115,7 +115,7 @@ impl fmt::Debug for RequestBody {
 
 /// The decision about a request.
 #[derive(Debug)]
-pub enum Decision {
+pub enum Disposition {
     /// Sends the request to the upstream.
     Forward(Forward),
     /// Answers without calling the upstream.
@@ -128,7 +128,7 @@ pub enum Decision {
 pub struct Forward {
     /// The complete URL: see [`UpstreamMap::url`].
     pub url: Uri,
-    /// Another body, not compressed, instead of the client's. It requires [`Route::Read`].
+    /// Another body, not compressed, instead of the client's. It requires [`BodyMode::Read`].
     pub body: Option<Bytes>,
     /// Headers to set (`Some`) or to remove (`None`), after the hop-by-hop headers were removed.
     pub headers: Vec<(HeaderName, Option<HeaderValue>)>,
@@ -193,19 +193,19 @@ pub enum Notice {
 #[derive(Debug, Clone)]
 pub struct ForwardAll {
     upstreams: UpstreamMap,
-    route: Route,
+    route: BodyMode,
 }
 
 impl ForwardAll {
     /// Returns a gatekeeper that streams every request to the default upstream of the map.
     pub fn new(upstreams: UpstreamMap) -> ForwardAll {
-        ForwardAll { upstreams, route: Route::Stream }
+        ForwardAll { upstreams, route: BodyMode::Stream }
     }
 
     /// Reads every body before it is forwarded, as a gatekeeper that decides about it does.
     #[must_use]
     pub fn reading(mut self) -> ForwardAll {
-        self.route = Route::Read;
+        self.route = BodyMode::Read;
         self
     }
 }
@@ -217,10 +217,10 @@ impl Gatekeeper for ForwardAll {
         Routed { route: self.route, line: () }
     }
 
-    async fn decide(&self, head: Arc<RequestHead>, (): (), _body: RequestBody) -> Decision {
+    async fn decide(&self, head: Arc<RequestHead>, (): (), _body: RequestBody) -> Disposition {
         match self.upstreams.url(None, head.path(), head.query()) {
-            Ok(url) => Decision::Forward(Forward::unchanged(url, Box::new(Blind))),
-            Err(error) => Decision::Answer(Answer::error(
+            Ok(url) => Disposition::Forward(Forward::unchanged(url, Box::new(Blind))),
+            Err(error) => Disposition::Answer(Answer::error(
                 StatusCode::BAD_REQUEST,
                 "invalid_request_error",
                 &format!("endstop guard: {error}"),

@@ -17,7 +17,7 @@
 //!
 //! - Requests go to the upstream unchanged except for the hop-by-hop headers and `Host`; names of
 //!   headers keep their case. The proxy adds no header.
-//! - Bodies are streamed in both directions. Only a request whose [`Route`] is `Read` is read first,
+//! - Bodies are streamed in both directions. Only a request whose [`BodyMode`] is `Read` is read first,
 //!   because it must be decided before it is sent.
 //! - Each chunk of a response passes when it arrives; the observer reads a decompressed copy of it before.
 //! - Responses pass as they are: errors, redirects, responses that are cut. A response that was cut
@@ -32,7 +32,6 @@
 
 mod abort;
 mod access;
-mod answer;
 mod body;
 mod connection;
 mod decode;
@@ -44,17 +43,17 @@ mod observed;
 mod observer;
 mod passing;
 mod refusal;
-mod reply;
+mod response_body;
 mod server;
 mod upstream;
 mod upstream_map;
 
+pub use crate::answer::Answer;
 pub use abort::{AbortToken, Stop};
 pub use access::{Access, SecretPath};
-pub use answer::Answer;
 pub use decode::Unreadable;
 pub use gatekeeper::{
-    Decision, Forward, ForwardAll, Gatekeeper, Notice, RequestBody, Route, Routed,
+    BodyMode, Disposition, Forward, ForwardAll, Gatekeeper, Notice, RequestBody, Routed,
 };
 pub use head::{RequestHead, ResponseHead, redacted_url};
 pub use observer::{End, Flow, ReadOn, ResponseObserver};

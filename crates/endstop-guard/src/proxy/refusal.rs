@@ -2,12 +2,12 @@
 //! those that a reverse proxy does not serve.
 
 use super::access::Access;
-use super::answer::Answer;
 use super::connection::Connection;
 use super::gatekeeper::Notice;
 use super::head::RequestHead;
 use super::headers::{has_own_twice, is_upgrade};
 use super::upstream_map::leaves_its_folder;
+use crate::answer::Answer;
 use crate::process::PeerError;
 use endstop_http::{SourceError, check_source};
 use http::header::{CONNECTION, UPGRADE};

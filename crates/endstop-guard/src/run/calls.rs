@@ -1,6 +1,6 @@
 //! The calls of a run: what is known of each, and those that are in flight.
 
-use crate::exchange::answer::Reply;
+use crate::exchange::answer::AnswerFormat;
 use crate::exchange::{Kind, Seat, ThreadId};
 use crate::proxy::{AbortToken, Stop};
 use endstop_core::{EffectId, Price};
@@ -44,7 +44,7 @@ pub(super) struct CallFacts {
     pub(super) is_background: bool,
     /// `true` if its key belongs to a subscription.
     pub(super) is_subscription: bool,
-    pub(super) reply: Reply,
+    pub(super) reply: AnswerFormat,
     pub(super) request: RequestFacts,
     pub(super) dialect: &'static Dialect,
     /// The host of the upstream.
@@ -53,6 +53,13 @@ pub(super) struct CallFacts {
     pub(super) price: Option<Price>,
     /// The source of the call's price, if that is the catalogue.
     pub(super) catalogue: Option<ModelInfo>,
+}
+
+impl CallFacts {
+    /// The conversation of a call that is a turn.
+    pub(super) fn thread(&self) -> Option<&ThreadId> {
+        self.kind.is_turn().then_some(&self.seat.thread)
+    }
 }
 
 /// The reading of a response, as a later call of the same client sees it.
@@ -90,8 +97,6 @@ pub(super) struct Ticket {
 /// A call that is in flight.
 pub(super) struct Exchange {
     pub(super) place: Place,
-    /// The conversation that is informed if the run ends during the call.
-    pub(super) informs: Place,
     pub(super) abort: AbortToken,
     pub(super) facts: Arc<CallFacts>,
     /// `true` if neither the request nor a cap bounds what the call may cost: images, speech.
@@ -111,15 +116,9 @@ pub(super) struct Exchange {
 
 impl Exchange {
     /// A call that is forwarded now.
-    pub(super) fn new(
-        place: Place,
-        informs: Place,
-        facts: &Arc<CallFacts>,
-        is_open_ended: bool,
-    ) -> Exchange {
+    pub(super) fn new(place: Place, facts: &Arc<CallFacts>, is_open_ended: bool) -> Exchange {
         Exchange {
             place,
-            informs,
             abort: AbortToken::new(),
             facts: Arc::clone(facts),
             is_open_ended,

@@ -2,7 +2,7 @@
 
 use super::calls::{CallFacts, CallsInFlight, Place};
 use super::conversation::{Conversation, Judged};
-use crate::exchange::Kind;
+use crate::exchange::{Kind, ThreadId};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -160,21 +160,19 @@ impl Conversations {
     pub(super) fn judged(&self, place: &Place, facts: &CallFacts) -> Judged {
         match place {
             Place::Thread(_) => Judged::Conversation,
-            Place::Auxiliary(_) => match facts.kind {
-                Kind::Compaction { offers_tools } if offers_tools => Judged::Turn,
-                Kind::Compaction { .. } => Judged::Call,
-                _ if self.lead.is_some() || facts.is_known_agent || facts.is_metered => {
-                    Judged::Call
-                }
-                _ => Judged::Turn,
-            },
+            Place::Auxiliary(_) if self.counts_as_turn(facts) => Judged::Turn,
+            Place::Auxiliary(_) => Judged::Call,
             Place::Parallel(_) => Judged::Turn,
         }
     }
 
-    /// `true` if a call at this place is a turn.
-    pub(super) fn counts_as_turn(&self, place: &Place, facts: &CallFacts) -> bool {
-        self.judged(place, facts) != Judged::Call
+    /// `true` if a call is a turn.
+    pub(super) fn counts_as_turn(&self, facts: &CallFacts) -> bool {
+        match facts.kind {
+            kind if kind.is_turn() => true,
+            Kind::Compaction { offers_tools } => offers_tools,
+            _ => self.lead.is_none() && !facts.is_known_agent && !facts.is_metered,
+        }
     }
 }
 
@@ -182,7 +180,7 @@ impl Conversations {
 #[derive(Debug, Default)]
 pub(super) struct AfterEnd {
     /// The conversations of the ended run.
-    conversations: HashMap<Place, Ended>,
+    conversations: HashMap<ThreadId, Ended>,
     /// Final texts that the main conversation may still get, one for each stopped sub-agent.
     more_texts: u32,
 }
@@ -197,19 +195,21 @@ struct Ended {
 
 impl AfterEnd {
     /// Remembers a conversation of the run that ends.
-    pub(super) fn add(&mut self, place: Place, name: Option<Arc<str>>) {
-        self.conversations.insert(place, Ended { name, has_text: false });
+    pub(super) fn add(&mut self, thread: ThreadId, name: Option<Arc<str>>) {
+        self.conversations.insert(thread, Ended { name, has_text: false });
     }
 
-    pub(super) fn name(&self, place: &Place) -> Option<String> {
-        self.conversations.get(place)?.name.as_ref().map(ToString::to_string)
+    pub(super) fn name(&self, thread: Option<&ThreadId>) -> Option<String> {
+        self.conversations.get(thread?)?.name.as_ref().map(ToString::to_string)
     }
 
     /// `true` if a conversation gets its text with this call, because it is the first one after the end.
-    pub(super) fn takes_text(&mut self, place: &Place, kind: Kind) -> bool {
+    pub(super) fn takes_text(&mut self, facts: &CallFacts) -> bool {
+        let kind = facts.kind;
         let first = |one: &mut Ended| !std::mem::replace(&mut one.has_text, true);
         // A title or a summary after the end has no conversation that could get it.
-        if self.conversations.get_mut(place).is_some_and(first) {
+        let ended = facts.thread().and_then(|thread| self.conversations.get_mut(thread));
+        if ended.is_some_and(first) {
             if kind == Kind::Sub {
                 self.more_texts += 1;
             }

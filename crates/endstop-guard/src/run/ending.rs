@@ -13,15 +13,14 @@ use super::event::GuardEvent;
 use super::guarded::{Guarded, Rejected};
 use super::meter::Counts;
 use super::settings::{OnLimit, Settings};
-use crate::exchange::answer::{Answer, Stamp, bad_request, final_turn, refusal, stop_message};
-use crate::proxy::{self, Stop};
-use bytes::Bytes;
+use crate::answer::Answer;
+use crate::exchange::answer::{Stamp, bad_request, final_turn, refusal, stop_message};
+use crate::proxy::Stop;
 use endstop_core::guest::{Guest, GuestStart};
 use endstop_core::{
     DecidedBy, Decision, Layer, Limits, NestedEnding, Outcome, RunSpec, Termination,
 };
 use endstop_wire::redact::KnownKeys;
-use http::{HeaderName, HeaderValue, StatusCode};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -302,7 +301,7 @@ impl Guarded {
             let stop = if exchange.started {
                 Stop::Close
             } else {
-                Stop::Answer(answer(self, &exchange.informs, &exchange.facts))
+                Stop::Answer(answer(self, &exchange.facts))
             };
             exchange.abort.abort(stop);
         }
@@ -317,9 +316,9 @@ impl Guarded {
             if !self.conversations.is_lead(&place) {
                 let _ = self.close_conversation(at, &place, &Last::Closed { ok: false, detail });
             }
-            if let (Place::Thread(_), Some(one)) = (&place, self.conversations.get(&place)) {
-                let name = one.name().cloned();
-                self.after_end.add(place, name);
+            let name = self.conversations.get(&place).map(|one| one.name().cloned());
+            if let (Place::Thread(thread), Some(name)) = (place, name) {
+                self.after_end.add(thread, name);
             }
         }
     }
@@ -345,38 +344,38 @@ fn without_secrets(keys: &KnownKeys, outcome: Arc<Outcome>) -> Arc<Outcome> {
 }
 
 /// The answer to a call of an ended run.
-pub(super) fn answer(run: &mut Guarded, place: &Place, facts: &CallFacts) -> proxy::Answer {
+pub(super) fn answer(run: &mut Guarded, facts: &CallFacts) -> Answer {
     let Some(outcome) = run.outcome().cloned() else {
         // Not reached: only ended runs are answered. A refusal is the safe answer.
-        return to_proxy(refusal(&facts.reply, "the run cannot continue", stamp("0", run)));
+        return refusal(&facts.reply, "the run cannot continue", stamp("0", run));
     };
     let message = message(run, &outcome);
     let id = format!("endstop{}", run.counts.finals + run.counts.refusals + 1);
     // A text would break a program that parses the answer, and a conversation that has one must be refused, or it
     // would continue for ever.
     let may_get_text = run.settings.on_limit == OnLimit::Final && facts.reply.structured.is_none();
-    let text = (may_get_text && run.after_end.takes_text(place, facts.kind))
+    let text = (may_get_text && run.after_end.takes_text(facts))
         .then(|| final_turn(&facts.reply, &message, stamp(&id, run)))
         .flatten();
-    let (of, thread) = (run.key().id().to_owned(), run.after_end.name(place));
+    let (of, thread) = (run.key().id().to_owned(), run.after_end.name(facts.thread()));
     let Some(text) = text else {
         run.counts.refusals += 1;
         run.meter().refused();
         run.notify(GuardEvent::CallRefused { run: of, thread });
-        return to_proxy(refusal(&facts.reply, &message, stamp(&id, run)));
+        return refusal(&facts.reply, &message, stamp(&id, run));
     };
     run.counts.finals += 1;
     run.meter().final_text();
     run.notify(GuardEvent::LimitTold { run: of, thread });
-    to_proxy(text)
+    text
 }
 
 /// Refuses a request of an ended run that cannot be answered like a model call. `None` if the run
 /// has not ended.
-pub(super) fn refuse_late(run: &Guarded) -> Option<proxy::Answer> {
+pub(super) fn refuse_late(run: &Guarded) -> Option<Answer> {
     let outcome = run.outcome()?;
     run.meter().refused();
-    Some(to_proxy(bad_request(&message(run, outcome))))
+    Some(bad_request(&message(run, outcome)))
 }
 
 /// The sentence that every client shows.
@@ -390,14 +389,4 @@ pub(super) fn message(run: &Guarded, outcome: &Outcome) -> String {
 
 fn stamp<'a>(id: &'a str, run: &Guarded) -> Stamp<'a> {
     Stamp { id, unix_seconds: run.wall_ms() / 1000 }
-}
-
-/// Converts an answer to the proxy's form.
-pub(super) fn to_proxy(answer: Answer) -> proxy::Answer {
-    let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::BAD_REQUEST);
-    let mut headers = http::HeaderMap::with_capacity(answer.headers.len());
-    for (name, value) in answer.headers {
-        headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
-    }
-    proxy::Answer { status, headers, chunks: vec![Bytes::from(answer.body)], streamed: false }
 }

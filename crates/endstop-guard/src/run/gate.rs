@@ -7,7 +7,7 @@ use super::journal::KeySets;
 use super::pricing::{no_price, price_of};
 use super::settings::Settings;
 use super::shared::Shared;
-use crate::exchange::{ClientFacts, Route as Line, RunKey, RunName, Salt, Threads};
+use crate::exchange::{ClientFacts, Route, RunKey, RunName, Salt, Threads};
 use crate::proxy::{RequestHead, UpstreamMap};
 use endstop_core::Price;
 use endstop_wire::WireFormat;
@@ -136,12 +136,12 @@ impl Gate {
     }
 
     /// Returns the run that the request line or a header names, if it has started.
-    pub(super) fn named_run(&self, head: &RequestHead, line: &Line) -> Option<RunHandle> {
+    pub(super) fn named_run(&self, head: &RequestHead, line: &Route) -> Option<RunHandle> {
         self.started_run(&self.named_key(head, line)?)
     }
 
     /// Returns the key of the run that the request line or a header names.
-    pub(super) fn named_key(&self, head: &RequestHead, line: &Line) -> Option<RunKey> {
+    pub(super) fn named_key(&self, head: &RequestHead, line: &Route) -> Option<RunKey> {
         let headers = head.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
         let facts = ClientFacts::read(headers, &line.target, &self.salt);
         lock(&self.threads).run_in_headers(&facts, line).ok().flatten()
@@ -151,7 +151,7 @@ impl Gate {
         lock(&self.runs).by_key.get(key).cloned()
     }
 
-    pub(super) fn url(&self, line: &Line, format: Option<WireFormat>) -> Result<Uri, String> {
+    pub(super) fn url(&self, line: &Route, format: Option<WireFormat>) -> Result<Uri, String> {
         let (path, query) = match line.target.split_once('?') {
             Some((path, query)) => (path, Some(query)),
             None => (line.target.as_str(), None),

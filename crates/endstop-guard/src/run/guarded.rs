@@ -227,7 +227,7 @@ impl Guarded {
         let place = match placed.kind.is_turn() {
             // The lead is the first conversation, and its first call cannot be parallel to another.
             true if self.is_busy(&main) => Place::Parallel(number),
-            true => main.clone(),
+            true => main,
             false => Place::Auxiliary(number),
         };
         self.begin_record();
@@ -257,12 +257,11 @@ impl Guarded {
             Asked::Go { call, output_cap } => {
                 self.counts.calls += 1;
                 self.counts.metered += u64::from(facts.is_metered);
-                if self.conversations.counts_as_turn(&place, facts) {
+                if self.conversations.counts_as_turn(facts) {
                     self.rejected = None;
                 }
                 self.meter().called();
-                let informs = if placed.kind.is_turn() { main } else { place.clone() };
-                let exchange = Exchange::new(place.clone(), informs, facts, is_open_ended);
+                let exchange = Exchange::new(place.clone(), facts, is_open_ended);
                 let abort = exchange.abort.clone();
                 self.calls.insert(number, exchange);
                 let in_flight = self.calls.len() as u64;

@@ -34,6 +34,7 @@ use endstop_wire::WireFormat::{
     OpenAiChat, OpenAiResponses,
 };
 use endstop_wire::catalog::prices::parse_price;
+use endstop_wire::catalog::providers::public_base_url;
 use endstop_wire::redact::KnownKeys;
 use http::Uri;
 use serde_json::Value;
@@ -57,14 +58,14 @@ const OF_PROFILE: [&str; 10] = [
 ];
 const OF_DAY: [&str; 2] = ["max_budget_usd", "max_tokens"];
 
-/// Names of upstreams, their formats, and the address that is used if the file names none.
-const UPSTREAMS: [(&str, &[WireFormat], Option<&str>); 6] = [
-    ("anthropic", &[Anthropic], Some("https://api.anthropic.com")),
-    ("bedrock", &[BedrockConverse, BedrockInvoke], None),
-    ("cohere", &[CohereV1, CohereV2], None),
-    ("gemini", &[Gemini], Some("https://generativelanguage.googleapis.com")),
-    ("ollama", &[Ollama], None),
-    ("openai", &[OpenAiChat, OpenAiResponses], Some("https://api.openai.com/v1")),
+/// Names of upstreams, and their formats.
+const UPSTREAMS: [(&str, &[WireFormat]); 6] = [
+    ("anthropic", &[Anthropic]),
+    ("bedrock", &[BedrockConverse, BedrockInvoke]),
+    ("cohere", &[CohereV1, CohereV2]),
+    ("gemini", &[Gemini]),
+    ("ollama", &[Ollama]),
+    ("openai", &[OpenAiChat, OpenAiResponses]),
 ];
 
 /// The most profiles. Each is a label of the metrics.
@@ -93,12 +94,10 @@ impl Default for StandingFile {
     /// Observes every run, in front of the providers' own addresses.
     fn default() -> StandingFile {
         let mut upstreams = UpstreamMap::empty();
-        for (_, formats, base) in UPSTREAMS {
+        for &format in WireFormat::ALL {
             // The constants are valid, which a test checks.
-            let Some(Ok(base)) = base.map(Upstream::parse) else { continue };
-            for format in formats {
-                upstreams = upstreams.with(*format, base.clone());
-            }
+            let Some(Ok(base)) = public_base_url(format).map(Upstream::parse) else { continue };
+            upstreams = upstreams.with(format, base);
         }
         StandingFile {
             tokens: Tokens::default(),
@@ -244,8 +243,8 @@ fn upstreams(at: &Place, entry: &Entry, allow_http: bool) -> Result<UpstreamMap,
     let mut map = UpstreamMap::empty();
     for entry in at.table(entry)? {
         let at = at.of(entry);
-        let Some((_, formats, _)) = UPSTREAMS.iter().find(|(name, ..)| *name == entry.key) else {
-            return Err(at.wrong(&unknown_key(&entry.key, &UPSTREAMS.map(|(name, ..)| name))));
+        let Some((_, formats)) = UPSTREAMS.iter().find(|(name, _)| *name == entry.key) else {
+            return Err(at.wrong(&unknown_key(&entry.key, &UPSTREAMS.map(|(name, _)| name))));
         };
         let base = at.text(entry)?;
         let upstream = Upstream::parse(&base).map_err(|error| at.wrong(&error.to_string()))?;

@@ -5,7 +5,8 @@ use super::profile::{PROFILE_HEADER, Profile, choose};
 use super::tokens::{TOKEN_HEADER, Tokens};
 use crate::exchange::RunName;
 use crate::proxy::{
-    Answer, Decision, Gatekeeper, Notice, RequestBody, RequestHead, Route, Routed, UpstreamMap,
+    Answer, BodyMode, Disposition, Gatekeeper, Notice, RequestBody, RequestHead, Routed,
+    UpstreamMap,
 };
 use crate::run::{
     Gate, GateLine, GuardEvent, Meter, RunHandle, Tally, decide_about, line_of, route_of,
@@ -225,7 +226,7 @@ impl Gatekeeper for Standing {
                 Routed { route, line: StandingLine(Ok((at, line))) }
             }
             // Without a right to a call, its body is not read.
-            Err(refused) => Routed { route: Route::Refuse, line: StandingLine(Err(refused)) },
+            Err(refused) => Routed { route: BodyMode::Refuse, line: StandingLine(Err(refused)) },
         }
     }
 
@@ -234,13 +235,13 @@ impl Gatekeeper for Standing {
         head: Arc<RequestHead>,
         line: StandingLine,
         body: RequestBody,
-    ) -> Decision {
+    ) -> Disposition {
         let (at, line) = match line.0 {
             Ok(chosen) => chosen,
-            Err(refused) => return Decision::Answer(self.refuse(&head, &refused)),
+            Err(refused) => return Disposition::Answer(self.refuse(&head, &refused)),
         };
         let mut decision = decide_about(&self.0.gates[at], &head, &line, &body).await;
-        if let Decision::Forward(forward) = &mut decision {
+        if let Disposition::Forward(forward) = &mut decision {
             // They are for this proxy, and the token is a secret.
             for name in [TOKEN_HEADER, PROFILE_HEADER, RUN_HEADER] {
                 forward.headers.push((HeaderName::from_static(name), None));

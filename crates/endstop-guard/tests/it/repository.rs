@@ -67,7 +67,7 @@ fn repository_file_is_reported_and_overridden() {
     for (command, file, text, settings) in FILES {
         let wiring = wired(command, &KEYS, &Disk(vec![(file, text)]));
         assert!(wiring.upstreams.iter().all(|(_, base, _)| !base.contains(EVIL)), "{command}");
-        assert_eq!(wiring.upstreams.len(), 5, "{command}");
+        assert_eq!(wiring.upstreams.len(), 6, "{command}");
         let reported: Vec<&str> = wiring
             .warnings
             .iter()

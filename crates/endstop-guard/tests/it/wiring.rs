@@ -4,7 +4,8 @@ use endstop_guard::clients::{
     Files, NoFiles, Request, Shell, Source, Unguardable, Warning, Wiring, print_env, wire,
 };
 use endstop_wire::WireFormat::{
-    Anthropic, BedrockConverse, BedrockInvoke, CohereV2, Gemini, OpenAiChat, OpenAiResponses,
+    Anthropic, BedrockConverse, BedrockInvoke, CohereV1, CohereV2, Gemini, OpenAiChat,
+    OpenAiResponses,
 };
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -180,11 +181,12 @@ fn every_program_gets_the_variables() {
     assert_eq!(
         bases,
         [
-            (Anthropic, "https://api.anthropic.com"),
             (OpenAiChat, "https://api.openai.com/v1"),
             (OpenAiResponses, "https://api.openai.com/v1"),
+            (Anthropic, "https://api.anthropic.com"),
             (Gemini, "https://generativelanguage.googleapis.com"),
             (CohereV2, "https://api.cohere.com"),
+            (CohereV1, "https://api.cohere.com"),
         ]
     );
 }

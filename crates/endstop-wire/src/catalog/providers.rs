@@ -529,6 +529,20 @@ pub fn provider(id: &str) -> Option<&'static ProviderInfo> {
     PROVIDERS.iter().find(|provider| provider.id == id)
 }
 
+/// Returns the address of a format's own provider if it is the same for all of its users. Bedrock has one for each
+/// region, and a local server none.
+///
+/// ```
+/// use endstop_wire::WireFormat;
+/// use endstop_wire::catalog::providers::public_base_url;
+/// assert_eq!(public_base_url(WireFormat::Anthropic), Some("https://api.anthropic.com"));
+/// assert_eq!(public_base_url(WireFormat::BedrockConverse), None);
+/// ```
+pub fn public_base_url(format: WireFormat) -> Option<&'static str> {
+    let provider = provider(format.catalogue()?)?;
+    (!provider.base_url.contains('{')).then_some(provider.base_url)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -30,6 +30,9 @@ pub(crate) struct Format {
     pub(crate) write: Option<&'static ResponseWriter>,
     /// Writes the body of an error, with its message and the id of the request.
     pub(crate) error: fn(&str, &str) -> Value,
+    /// Writes the body of the error of a request that continues a response which the server does not have, with its
+    /// message. `None`: a request in this format refers to no earlier response.
+    pub(crate) unknown_response: Option<fn(&str) -> Value>,
 }
 
 /// The writer of a format.

@@ -34,14 +34,14 @@ pub mod openai_chat;
 pub mod openai_responses;
 
 mod format;
-mod formats;
 pub mod request;
 pub mod response;
+mod table;
 
-pub use formats::{follow, request_reader, write, write_error};
 pub(crate) use request::asks_for_several;
 pub use request::encoder::Encoder;
 pub use request::{NamedSchema, RequestSpec, ToolDefinition};
 pub use response::rest::RestClock;
 pub use response::stream::{StreamDecoder, decode_body};
 pub use response::{Decoded, Delta, Eof, RequestFacts, ServiceTier};
+pub use table::{follow, request_reader, write, write_error, write_unknown_response};

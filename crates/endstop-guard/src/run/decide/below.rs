@@ -4,9 +4,9 @@
 use super::metered::{Kept, Prepared};
 use super::passing::late;
 use super::stored::stored_response;
-use crate::exchange::{Call, Route as Line};
+use crate::exchange::{Call, Route};
 use crate::proxy::{
-    Decision, End, Flow, Forward, RequestBody, RequestHead, ResponseHead, ResponseObserver,
+    Disposition, End, Flow, Forward, RequestBody, RequestHead, ResponseHead, ResponseObserver,
 };
 use crate::run::calls::CallFacts;
 use crate::run::event::GuardEvent;
@@ -32,9 +32,9 @@ const ANSWER: &[&str] = &["choices", "content", "candidates", "message", "output
 pub(super) fn below(
     gate: &Gate,
     head: &RequestHead,
-    (line, format): (&Line, WireFormat),
+    (line, format): (&Route, WireFormat),
     body: &RequestBody,
-) -> Decision {
+) -> Disposition {
     let prepared = match Prepared::of(gate, head, line, format, body) {
         Ok(prepared) => prepared,
         Err(decision) => return *decision,
@@ -74,7 +74,7 @@ pub(super) fn below(
     };
     let mut forward = Forward::unchanged(url, Box::new(observer));
     forward.headers = own;
-    Decision::Forward(forward)
+    Disposition::Forward(forward)
 }
 
 /// The reasons for a refusal.

@@ -2,15 +2,14 @@
 //! title or a summary, with the usage that their response reports.
 
 use super::passing::{Refusal, checked};
-use crate::exchange::answer::{Reply, bad_request};
+use crate::exchange::answer::{AnswerFormat, bad_request};
 use crate::exchange::{
-    Attempt, ClientFacts, History, Kind, Metered, Placed, Route as Line, form_boundary,
-    form_values, owner,
+    Attempt, ClientFacts, History, Kind, Metered, Placed, Route, form_boundary, form_values, owner,
 };
 use crate::proxy::{
-    Decision, End, Flow, Forward, RequestBody, RequestHead, ResponseHead, ResponseObserver,
+    Disposition, End, Flow, Forward, RequestBody, RequestHead, ResponseHead, ResponseObserver,
 };
-use crate::run::calls::{CallFacts, Place, Ticket};
+use crate::run::calls::{CallFacts, Ticket};
 use crate::run::ending::answer;
 use crate::run::gate::{CallPrice, Gate, NamedModels, lock};
 use crate::run::guarded::{Admitted, Arrival, Response};
@@ -20,7 +19,7 @@ use crate::run::pricing::{TWO_MODELS, dialect_of};
 use crate::run::response::headers_of;
 use crate::run::shared::Shared;
 use bytes::Bytes;
-use endstop_core::Decision as Cause;
+use endstop_core::Decision;
 use endstop_core::{
     Confidence, ErrorClass, GuestCall, ModelError, ModelTurn, Part, SignalReason,
     TerminationSignal, Usage,
@@ -39,10 +38,10 @@ const KEPT: usize = 64 << 10;
 pub(super) fn metered(
     gate: &Gate,
     head: &RequestHead,
-    line: &Line,
+    line: &Route,
     kind: Metered,
     body: &RequestBody,
-) -> Decision {
+) -> Disposition {
     let format = owner(&line.target, |name| head.header(name)).unwrap_or(WireFormat::OpenAiChat);
     let prepared = match Prepared::of(gate, head, line, format, body) {
         Ok(prepared) => prepared,
@@ -57,7 +56,7 @@ pub(super) fn metered(
     if let Some(reason) = objection.filter(|_| !ended) {
         drop(guarded);
         let answer = bad_request(&reason);
-        let (cause, reason) = (Cause::UnknownPrice, reason.as_str());
+        let (cause, reason) = (Decision::UnknownPrice, reason.as_str());
         let refusal = Refusal { cause, reason, answer, is_turn: false };
         return gate.refuse_call(Some(&run), head, refusal);
     }
@@ -70,10 +69,10 @@ pub(super) fn metered(
     let arrival = Arrival { placed, call: asked, facts: &facts, head, body: &body };
     match guarded.admit(at, arrival) {
         Admitted::Ended => {
-            let answer = answer(&mut guarded, &Place::Auxiliary(u64::MAX), &facts);
+            let answer = answer(&mut guarded, &facts);
             drop(guarded);
             shared.changed();
-            Decision::Answer(answer)
+            Disposition::Answer(answer)
         }
         Admitted::Go(ticket) => {
             drop(guarded);
@@ -83,7 +82,7 @@ pub(super) fn metered(
             let mut forward = Forward::unchanged(url, Box::new(observer));
             forward.abort = abort;
             forward.headers = own;
-            Decision::Forward(forward)
+            Disposition::Forward(forward)
         }
     }
 }
@@ -107,10 +106,10 @@ impl Prepared {
     pub(super) fn of(
         gate: &Gate,
         head: &RequestHead,
-        line: &Line,
+        line: &Route,
         format: WireFormat,
         body: &RequestBody,
-    ) -> Result<Prepared, Box<Decision>> {
+    ) -> Result<Prepared, Box<Disposition>> {
         let refuse = |reason: &str| Box::new(gate.refuse(head, reason));
         let RequestBody::Whole { raw, decoded } = body else {
             let problem = "the body cannot be read, so what this call costs is not known";
@@ -152,7 +151,7 @@ impl Prepared {
             is_metered: true,
             is_background: false,
             is_subscription: facts.subscription,
-            reply: Reply::unread(line, &facts),
+            reply: AnswerFormat::unread(line, &facts),
             request: RequestFacts::default(),
             dialect: dialect_of(format, url.host()),
             host: url.host().map(str::to_owned),

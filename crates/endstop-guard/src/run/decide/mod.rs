@@ -11,8 +11,8 @@ mod stored;
 use self::other::{other_request, reads_body};
 use self::passing::{Refusal, checked, has_other_charset};
 use self::resign::Signed;
-use super::calls::{CallFacts, Place, Ticket, lock_call};
-use super::ending::{answer, to_proxy};
+use super::calls::{CallFacts, Ticket, lock_call};
+use super::ending::answer;
 use super::event::GuardEvent;
 use super::gate::{CallPrice, Gate, NamedModels, lock};
 use super::guarded::{Admitted, Arrival, Guarded};
@@ -20,17 +20,16 @@ use super::handle::RunHandle;
 use super::observer::{CallObserver, NOT_SENT};
 use super::pricing::{TWO_MODELS, dialect_of, price_of};
 use super::shared::Shared;
-use crate::exchange::answer::{Reply, bad_request, unknown_response};
+use crate::exchange::answer::{AnswerFormat, bad_request, unknown_response};
 use crate::exchange::{
-    Attempt, Call, ClientFacts, Delivery, Placed, Request, Route as Line, RouteError, cap_output,
-    route,
+    Attempt, Call, ClientFacts, Delivery, Placed, Request, Route, RouteError, cap_output, route,
 };
 use crate::proxy::{
-    Decision, End, Forward, Gatekeeper, Notice, RequestBody, RequestHead, ResponseObserver, Route,
-    Routed,
+    BodyMode, Disposition, End, Forward, Gatekeeper, Notice, RequestBody, RequestHead,
+    ResponseObserver, Routed,
 };
 use bytes::Bytes;
-use endstop_core::{Decision as Cause, GuestCall, Price};
+use endstop_core::{Decision, GuestCall, Price};
 use endstop_wire::redact::Redacted;
 use endstop_wire::{RequestFacts, WireFormat};
 use http::header::ACCEPT_ENCODING;
@@ -43,11 +42,11 @@ use std::time::Duration;
 const USAGE_WAIT: Duration = Duration::from_millis(250);
 
 /// The line of a request, or the reason why it is refused.
-pub(crate) type GateLine = Result<Line, RouteError>;
+pub(crate) type GateLine = Result<Route, RouteError>;
 
 /// A decision about a request.
 enum Decided {
-    Now(Decision),
+    Now(Disposition),
     /// The usage of another call of this run is about to arrive.
     WaitFor(RunHandle),
     /// The run waits for a window of its subscription until this time.
@@ -68,7 +67,7 @@ pub(crate) async fn decide_about(
     head: &RequestHead,
     line: &GateLine,
     body: &RequestBody,
-) -> Decision {
+) -> Disposition {
     let line = match line {
         Ok(line) => line,
         Err(error) => return gate.refuse(head, &error.to_string()),
@@ -97,7 +96,7 @@ pub(crate) async fn decide_about(
 fn decide_now(
     gate: &Gate,
     head: &RequestHead,
-    line: &Line,
+    line: &Route,
     body: &RequestBody,
     has_waited: bool,
 ) -> Decided {
@@ -131,13 +130,13 @@ pub(crate) fn route_of(gate: &Gate, head: &RequestHead, mut line: GateLine) -> R
         line.run = Some(only.clone());
     }
     let reads = line.as_ref().is_ok_and(|line| reads_body(gate, head, line));
-    Routed { route: if reads { Route::Read } else { Route::Stream }, line }
+    Routed { route: if reads { BodyMode::Read } else { BodyMode::Stream }, line }
 }
 
 fn model_call(
     gate: &Gate,
     head: &RequestHead,
-    (line, format): (&Line, WireFormat),
+    (line, format): (&Route, WireFormat),
     body: Body<'_>,
     has_waited: bool,
 ) -> Decided {
@@ -167,11 +166,11 @@ fn model_call(
 fn place_call(
     gate: &Gate,
     head: &RequestHead,
-    line: &Line,
+    line: &Route,
     facts: &ClientFacts,
     request: &Request<'_>,
     body: Body<'_>,
-) -> Decision {
+) -> Disposition {
     let settings = gate.settings();
     // Released before the answer, because the listener of events may take any time.
     let placed = lock(&gate.threads).place(facts, line, request);
@@ -205,7 +204,7 @@ fn place_call(
         is_known_agent: facts.client.is_some() || settings.is_agent,
         is_metered: false,
         is_background: request.background,
-        reply: Reply::to(request, facts),
+        reply: AnswerFormat::to(request, facts),
         request: RequestFacts {
             output_cap: request.output_cap,
             has_alternatives: request.choices > 1,
@@ -217,15 +216,14 @@ fn place_call(
         catalogue: priced.info.take(),
     });
     let shared = &run.0;
-    let place = place_of(&placed);
     let at = shared.now();
     let mut guarded = shared.lock();
-    let is_turn = guarded.conversations.counts_as_turn(&place, &call);
+    let is_turn = guarded.conversations.counts_as_turn(&call);
     if !placed.prompt_known && guarded.is_counting() {
         if request.previous_response.is_some() {
             drop(guarded);
             let answer = unknown_response(request.shape, UNKNOWN);
-            let refusal = Refusal { cause: Cause::Refused, reason: UNKNOWN, answer, is_turn };
+            let refusal = Refusal { cause: Decision::Refused, reason: UNKNOWN, answer, is_turn };
             return gate.refuse_call(Some(&run), head, refusal);
         }
         reserve_window(gate, head, &mut guarded, &mut placed, &named);
@@ -245,10 +243,10 @@ fn place_call(
     let arrival = Arrival { placed, call: guest_call, facts: &call, head, body: body.decoded };
     match guarded.admit(at, arrival) {
         Admitted::Ended => {
-            let answer = answer(&mut guarded, &place, &call);
+            let answer = answer(&mut guarded, &call);
             drop(guarded);
             shared.changed();
-            Decision::Answer(answer)
+            Disposition::Answer(answer)
         }
         Admitted::Go(ticket) => {
             drop(guarded);
@@ -289,7 +287,7 @@ fn reserve_window(
 fn end_complete_calls(
     gate: &Gate,
     facts: &ClientFacts,
-    line: &Line,
+    line: &Route,
     request: &Request<'_>,
     has_waited: bool,
 ) -> Option<RunHandle> {
@@ -313,7 +311,7 @@ fn end_complete_calls(
 fn pause_of(
     gate: &Gate,
     facts: &ClientFacts,
-    line: &Line,
+    line: &Route,
     request: &Request<'_>,
 ) -> Option<(RunHandle, Duration)> {
     let key = lock(&gate.threads).likely_run(facts, line, request)?;
@@ -331,7 +329,7 @@ fn send(
     Sent { head, request, body, signed }: Sent<'_>,
     ticket: Ticket,
     call: Arc<CallFacts>,
-) -> Decision {
+) -> Disposition {
     let mut changed = None;
     // The kernel's cap is for all choices together, the body's for each.
     let each = ticket.output_cap.map(|cap| cap / request.choices);
@@ -365,7 +363,7 @@ fn send(
     if streams {
         forward.headers.extend(readable_encoding(head));
     }
-    Decision::Forward(forward)
+    Disposition::Forward(forward)
 }
 
 impl Gatekeeper for Gate {
@@ -375,7 +373,12 @@ impl Gatekeeper for Gate {
         route_of(self, head, line_of(head))
     }
 
-    async fn decide(&self, head: Arc<RequestHead>, line: GateLine, body: RequestBody) -> Decision {
+    async fn decide(
+        &self,
+        head: Arc<RequestHead>,
+        line: GateLine,
+        body: RequestBody,
+    ) -> Disposition {
         decide_about(self, &head, &line, &body).await
     }
 
@@ -410,12 +413,17 @@ const UNKNOWN: &str = "guard has not seen the response that this request continu
 const UNKNOWN_LENGTH: &str = "the provider stores this conversation, whose length guard does not know: each call is \
      reserved as if it filled the model's context window";
 /// Refuses a call that was admitted, and ends it in its run.
-fn not_sent(shared: &Arc<Shared>, ticket: Ticket, call: Arc<CallFacts>, error: &str) -> Decision {
-    let is_turn = shared.lock().conversations.counts_as_turn(&ticket.place, &call);
+fn not_sent(
+    shared: &Arc<Shared>,
+    ticket: Ticket,
+    call: Arc<CallFacts>,
+    error: &str,
+) -> Disposition {
+    let is_turn = shared.lock().conversations.counts_as_turn(&call);
     let observer = CallObserver::new(Arc::clone(shared), ticket, call);
     Box::new(observer).end(End::NoResponse { error: format!("{NOT_SENT}: {error}"), sent: false });
-    shared.lock().rejects(Cause::Refused, error, is_turn);
-    Decision::Answer(to_proxy(bad_request(error)))
+    shared.lock().rejects(Decision::Refused, error, is_turn);
+    Disposition::Answer(bad_request(error))
 }
 
 /// Ends of headers that choose a service tier, and values that do not raise the price.
@@ -444,15 +452,15 @@ fn objection(
     placed: &Placed,
     priced: &CallPrice,
     is_only: bool,
-) -> Option<(Cause, String)> {
+) -> Option<(Decision, String)> {
     if run.outcome().is_some() {
         return None;
     }
     if run.settings.counts_calls() && request.has_ambiguous_model() {
-        return Some((Cause::Refused, TWO_MODELS.to_owned()));
+        return Some((Decision::Refused, TWO_MODELS.to_owned()));
     }
     if let Some(reason) = priced.objection(run, request.model.as_deref(), is_only) {
-        return Some((Cause::UnknownPrice, reason));
+        return Some((Decision::UnknownPrice, reason));
     }
     if !run.settings.is_strict() {
         return None;
@@ -464,7 +472,7 @@ fn objection(
     } else {
         request.unbounded()?
     };
-    Some((Cause::Refused, format!("{unbounded}, and --cap-output cannot keep the ceiling")))
+    Some((Decision::Refused, format!("{unbounded}, and --cap-output cannot keep the ceiling")))
 }
 
 /// A model call that is admitted.
@@ -483,15 +491,6 @@ fn readable_encoding(head: &RequestHead) -> Option<(HeaderName, Option<HeaderVal
     let value = if has("gzip") { "gzip" } else { "identity" };
     (has("br") || has("zstd") || has("*"))
         .then(|| (ACCEPT_ENCODING, Some(HeaderValue::from_static(value))))
-}
-
-fn place_of(placed: &Placed) -> Place {
-    if placed.kind.is_turn() {
-        Place::Thread(placed.seat.thread.clone())
-    } else {
-        // Only threads get a text, so the number does not matter.
-        Place::Auxiliary(u64::MAX)
-    }
 }
 
 fn guest_call(request: &Request<'_>, placed: &mut Placed, price: Option<Price>) -> GuestCall {

@@ -4,15 +4,15 @@ use super::below::below;
 use super::metered::metered;
 use super::passing::{has_other_charset, late};
 use super::stored::stored_response;
-use crate::exchange::{Call, Route as Line};
-use crate::proxy::{Decision, End, RequestBody, RequestHead, ResponseObserver};
+use crate::exchange::{Call, Route};
+use crate::proxy::{Disposition, End, RequestBody, RequestHead, ResponseObserver};
 use crate::run::gate::Gate;
 use crate::run::handle::RunHandle;
 use http::header::CONTENT_TYPE;
 use std::time::Duration;
 
 /// `true` if the body of a request decides about it.
-pub(super) fn reads_body(gate: &Gate, head: &RequestHead, line: &Line) -> bool {
+pub(super) fn reads_body(gate: &Gate, head: &RequestHead, line: &Route) -> bool {
     match line.call {
         Call::Model { .. } => true,
         Call::Metered(_) => is_counted(gate, head, line),
@@ -24,11 +24,11 @@ pub(super) fn reads_body(gate: &Gate, head: &RequestHead, line: &Line) -> bool {
     }
 }
 
-fn is_counted(gate: &Gate, head: &RequestHead, line: &Line) -> bool {
+fn is_counted(gate: &Gate, head: &RequestHead, line: &Route) -> bool {
     gate.settings_of(gate.named_run(head, line).as_ref()).counts_calls()
 }
 
-fn refuses_other(gate: &Gate, head: &RequestHead, line: &Line) -> bool {
+fn refuses_other(gate: &Gate, head: &RequestHead, line: &Route) -> bool {
     gate.settings_of(gate.named_run(head, line).as_ref()).refuses_other()
 }
 
@@ -36,9 +36,9 @@ fn refuses_other(gate: &Gate, head: &RequestHead, line: &Line) -> bool {
 pub(super) fn other_request(
     gate: &Gate,
     head: &RequestHead,
-    line: &Line,
+    line: &Route,
     body: &RequestBody,
-) -> Decision {
+) -> Disposition {
     let named = gate.named_key(head, line);
     let text = match body {
         RequestBody::Whole { decoded, .. } => decoded.as_ref(),

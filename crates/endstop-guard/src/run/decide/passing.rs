@@ -1,16 +1,17 @@
 //! Requests that pass without the kernel, and refusals.
 
 use super::resign::Signed;
+use crate::answer::Answer;
 use crate::clients::AwsKeys;
-use crate::exchange::answer::{Answer, bad_request};
-use crate::exchange::{Call, Route as Line, RunKey, each_in_body, owner, route};
-use crate::proxy::{Decision, End, Forward, RequestHead, ResponseObserver};
-use crate::run::ending::{refuse_late, to_proxy};
+use crate::exchange::answer::bad_request;
+use crate::exchange::{Call, Route, RunKey, each_in_body, owner, route};
+use crate::proxy::{Disposition, End, Forward, RequestHead, ResponseObserver};
+use crate::run::ending::refuse_late;
 use crate::run::event::GuardEvent;
 use crate::run::gate::Gate;
 use crate::run::handle::RunHandle;
 use bytes::Bytes;
-use endstop_core::Decision as Cause;
+use endstop_core::Decision;
 use endstop_wire::WireFormat;
 use endstop_wire::redact::{KnownKeys, Redacted, is_random};
 use http::Uri;
@@ -30,7 +31,7 @@ pub(super) const NOT_BUILT: &str = "this request is signed for the address of th
 
 /// The refusal of a call.
 pub(super) struct Refusal<'a> {
-    pub(super) cause: Cause,
+    pub(super) cause: Decision,
     pub(super) reason: &'a str,
     pub(super) answer: Answer,
     /// `true` if the call would have been a turn.
@@ -42,10 +43,10 @@ impl Gate {
     pub(super) fn pass(
         &self,
         head: &RequestHead,
-        (line, format): (&Line, WireFormat),
+        (line, format): (&Route, WireFormat),
         body: &[u8],
         reason: &str,
-    ) -> Decision {
+    ) -> Disposition {
         let named = self.named_key(head, line);
         if let Some(refused) =
             named.as_ref().and_then(|key| self.refuse_secret_name(head, body, key))
@@ -59,7 +60,8 @@ impl Gate {
         if self.settings_of(run.as_ref()).counts_calls() {
             let reason = format!("{reason}, so the limits of this run cannot be enforced");
             let answer = bad_request(&reason);
-            let refusal = Refusal { cause: Cause::Refused, reason: &reason, answer, is_turn: true };
+            let refusal =
+                Refusal { cause: Decision::Refused, reason: &reason, answer, is_turn: true };
             return self.refuse_call(run.as_ref(), head, refusal);
         }
         if let Some(run) = run {
@@ -74,9 +76,9 @@ impl Gate {
     pub(super) fn forward(
         &self,
         head: &RequestHead,
-        line: &Line,
+        line: &Route,
         format: Option<WireFormat>,
-    ) -> Decision {
+    ) -> Disposition {
         self.forward_as(head, line, format, || Box::new(Unread))
     }
 
@@ -84,19 +86,19 @@ impl Gate {
     pub(super) fn forward_to(
         &self,
         head: &RequestHead,
-        line: &Line,
+        line: &Route,
         observer: impl FnOnce() -> Box<dyn ResponseObserver>,
-    ) -> Decision {
+    ) -> Disposition {
         self.forward_as(head, line, None, observer)
     }
 
     fn forward_as(
         &self,
         head: &RequestHead,
-        line: &Line,
+        line: &Route,
         format: Option<WireFormat>,
         observer: impl FnOnce() -> Box<dyn ResponseObserver>,
-    ) -> Decision {
+    ) -> Disposition {
         let format = format.or_else(|| owner(&line.target, |name| head.header(name)));
         let url = match self.url(line, format) {
             Ok(url) => url,
@@ -109,19 +111,19 @@ impl Gate {
             Ok(headers) => {
                 let mut forward = Forward::unchanged(url, observer());
                 forward.headers = headers.unwrap_or_default();
-                Decision::Forward(forward)
+                Disposition::Forward(forward)
             }
             Err(error) => self.refuse(head, &error),
         }
     }
 
     /// Refuses a request, and notes that in the run of the only program. A model call counts as a turn.
-    pub(super) fn refuse(&self, head: &RequestHead, reason: &str) -> Decision {
+    pub(super) fn refuse(&self, head: &RequestHead, reason: &str) -> Disposition {
         let run = self.only.as_ref().map(|name| self.run_of(&RunKey::of_prefix(name)));
         let target = head.target.path_and_query().map_or("/", |target| target.as_str());
         let call = route(head.method.as_str(), target).map_or(Call::Other, |line| line.call);
         let refusal = Refusal {
-            cause: Cause::Refused,
+            cause: Decision::Refused,
             reason,
             answer: bad_request(reason),
             is_turn: matches!(call, Call::Model { .. }),
@@ -135,7 +137,7 @@ impl Gate {
         head: &RequestHead,
         body: &[u8],
         run: &RunKey,
-    ) -> Option<Decision> {
+    ) -> Option<Disposition> {
         let name = run.id();
         if !is_credential(head, name) && !is_credential_in(body, name) {
             return None;
@@ -149,7 +151,7 @@ impl Gate {
         let reason = Redacted::exempt(NAMED_LIKE_KEY);
         self.settings().meter.refused();
         (self.on_event)(GuardEvent::Refused { target, reason });
-        Some(Decision::Answer(to_proxy(bad_request(NAMED_LIKE_KEY))))
+        Some(Disposition::Answer(bad_request(NAMED_LIKE_KEY)))
     }
 
     /// Refuses a call of a run.
@@ -158,7 +160,7 @@ impl Gate {
         run: Option<&RunHandle>,
         head: &RequestHead,
         Refusal { cause, reason, answer, is_turn }: Refusal<'_>,
-    ) -> Decision {
+    ) -> Disposition {
         let reason = head.redact(reason);
         if let Some(run) = run {
             run.0.lock().rejects(cause, &reason, is_turn);
@@ -166,12 +168,12 @@ impl Gate {
         }
         self.settings().meter.refused();
         (self.on_event)(GuardEvent::Refused { target: head.redacted_target(), reason });
-        Decision::Answer(to_proxy(answer))
+        Disposition::Answer(answer)
     }
 }
 
 /// Returns the refusal of a request to a run that has ended.
-pub(super) fn late(run: &RunHandle, is_counted: bool) -> Option<Decision> {
+pub(super) fn late(run: &RunHandle, is_counted: bool) -> Option<Disposition> {
     let mut guarded = run.0.lock();
     let answer = refuse_late(&guarded)?;
     if is_counted {
@@ -179,7 +181,7 @@ pub(super) fn late(run: &RunHandle, is_counted: bool) -> Option<Decision> {
         drop(guarded);
         run.0.changed();
     }
-    Some(Decision::Answer(answer))
+    Some(Disposition::Answer(answer))
 }
 
 /// Observes a response that belongs to no model call.

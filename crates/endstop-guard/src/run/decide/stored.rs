@@ -1,8 +1,10 @@
 //! Requests for the state of a response that the provider stores: the result of a call that it worked on in the
 //! background ends that call.
 
-use crate::exchange::{ClientFacts, Route as Line};
-use crate::proxy::{Decision, End, Flow, RequestHead, ResponseHead, ResponseObserver, Unreadable};
+use crate::exchange::{ClientFacts, Route};
+use crate::proxy::{
+    Disposition, End, Flow, RequestHead, ResponseHead, ResponseObserver, Unreadable,
+};
 use crate::run::gate::{Gate, lock};
 use crate::run::handle::RunHandle;
 use crate::run::response::{decoded, decoder_of};
@@ -12,7 +14,7 @@ use endstop_wire::{Eof, StreamDecoder};
 use std::sync::Arc;
 
 /// Passes a request for a stored response. If a run waits for it, its usage is booked.
-pub(super) fn stored_response(gate: &Gate, head: &RequestHead, line: &Line) -> Decision {
+pub(super) fn stored_response(gate: &Gate, head: &RequestHead, line: &Route) -> Disposition {
     match holder(gate, head, line) {
         Some((RunHandle(shared), id)) => {
             gate.forward_to(head, line, || Box::new(Poll { shared, id, decoder: None }))
@@ -22,7 +24,7 @@ pub(super) fn stored_response(gate: &Gate, head: &RequestHead, line: &Line) -> D
 }
 
 /// Returns the run that waits for the response which a request asks for.
-fn holder(gate: &Gate, head: &RequestHead, line: &Line) -> Option<(RunHandle, String)> {
+fn holder(gate: &Gate, head: &RequestHead, line: &Route) -> Option<(RunHandle, String)> {
     let id = line.stored.as_ref()?;
     let headers = head.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
     let facts = ClientFacts::read(headers, &line.target, &gate.salt);

@@ -2,9 +2,10 @@
 
 use endstop_core::{ErrorClass, Termination};
 use endstop_guard::exchange::answer::{
-    Answer, Reply, Stamp, bad_request, final_turn, refusal, stop_message, upgrade_required,
+    AnswerFormat, Stamp, bad_request, final_turn, refusal, stop_message, upgrade_required,
 };
 use endstop_guard::exchange::{ClientFacts, Request, Structured, route};
+use endstop_guard::proxy::Answer;
 use endstop_wire::dialect::dialect;
 use endstop_wire::stream::sse::{Item, SseDecoder};
 use endstop_wire::{Decoded, Eof, Headers, RequestFacts, StreamDecoder};
@@ -55,12 +56,12 @@ const STOPS: &[Termination] = &[
     Termination::Terminated,
 ];
 
-pub(crate) fn reply_to(target: &str, user_agent: &str, body: &str) -> Reply {
+pub(crate) fn reply_to(target: &str, user_agent: &str, body: &str) -> AnswerFormat {
     let route = route("POST", target).unwrap();
     let request = Request::read(&route, body.as_bytes()).unwrap();
     let headers = [("user-agent", user_agent.as_bytes())];
     let facts = ClientFacts::read(headers, target, &super::client::salt());
-    Reply::to(&request, &facts)
+    AnswerFormat::to(&request, &facts)
 }
 
 pub(crate) fn decoded(
@@ -77,7 +78,12 @@ pub(crate) fn decoded(
 }
 
 fn read(dialect: &str, answer: &Answer) -> Decoded {
-    decoded(dialect, answer.status, &answer.headers, &answer.body)
+    let headers: Vec<_> = answer
+        .headers
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.to_str().unwrap()))
+        .collect();
+    decoded(dialect, answer.status.as_u16(), &headers, &answer.chunks.concat())
 }
 
 #[test]
@@ -97,7 +103,8 @@ fn final_turn_is_whole_answer_in_every_format() {
         assert_eq!(turn.text(), text, "{what}");
         assert_eq!(turn.tool_calls().count(), 0);
         // Clients that ask for the usage get zeros, which our own decoder does not take for a report.
-        let body = String::from_utf8_lossy(&answer.body).to_lowercase();
+        let bytes = answer.chunks.concat();
+        let body = String::from_utf8_lossy(&bytes).to_lowercase();
         let has_zeros = ["tokens\":0", "tokencount\":0", "eval_count\":0"]
             .iter()
             .any(|zero| body.contains(zero));
@@ -119,13 +126,13 @@ fn refusal_is_fatal_error_in_every_format() {
         for (dialect, target, body) in CALLS {
             let answer = refusal(&reply_to(target, "opencode/1", body), &message, STAMP);
             assert_eq!(answer.status, 400);
-            assert!(answer.headers.contains(&("x-should-retry", "false")));
+            assert!(answer.headers["x-should-retry"] == "false");
             let found = read(dialect, &answer);
             let error = found.error.unwrap();
             assert_eq!(error.class, ErrorClass::InvalidRequest, "{target} {error:?}");
             assert_eq!(found.should_retry, Some(false));
             assert!(error.message.contains(&message), "{target}: {}", error.message);
-            assert!(String::from_utf8(answer.body).unwrap().contains("nightly-1"));
+            assert!(String::from_utf8(answer.chunks.concat()).unwrap().contains("nightly-1"));
         }
     }
 }
@@ -136,7 +143,7 @@ fn claude_code_is_refused_with_402() {
     let reply = reply_to("/v1/messages", "claude-cli/2.1.330 (external, sdk-cli)", body);
     let answer = refusal(&reply, "Run stopped by endstop: error_max_turns", STAMP);
     assert_eq!(answer.status, 402);
-    let body: Value = serde_json::from_slice(&answer.body).unwrap();
+    let body: Value = serde_json::from_slice(&answer.chunks.concat()).unwrap();
     assert_eq!(body["error"]["type"], "billing_error");
     assert_eq!(body["type"], "error");
     let error = read("anthropic-messages", &answer).error.unwrap();
@@ -147,7 +154,7 @@ fn claude_code_is_refused_with_402() {
 fn refusals_have_shapes_of_providers() {
     let body = |target: &str| {
         let answer = refusal(&reply_to(target, "", r#"{"anthropic_version":"b"}"#), "m", STAMP);
-        serde_json::from_slice::<Value>(&answer.body).unwrap()
+        serde_json::from_slice::<Value>(&answer.chunks.concat()).unwrap()
     };
     let kind = "invalid_request_error";
     let openai = json!({"error": {"message": "m", "type": kind, "param": null, "code": null}});
@@ -169,11 +176,11 @@ fn refusals_have_shapes_of_providers() {
 fn upgrade_and_bad_request_are_errors() {
     let upgrade = upgrade_required();
     assert_eq!(upgrade.status, 426);
-    assert!(upgrade.headers.contains(&("upgrade", "HTTP/1.1")));
+    assert!(upgrade.headers["upgrade"] == "HTTP/1.1");
     let bad = bad_request("invalid run name: \"x\"\n");
     assert_eq!(bad.status, 400);
     for answer in [upgrade, bad] {
-        let body: Value = serde_json::from_slice(&answer.body).unwrap();
+        let body: Value = serde_json::from_slice(&answer.chunks.concat()).unwrap();
         assert!(body["error"]["message"].is_string());
     }
 }
@@ -255,7 +262,7 @@ fn unread_request_is_refused_in_its_format() {
         let route = route("POST", target).unwrap();
         let headers = [("user-agent", user_agent.as_bytes())];
         let facts = ClientFacts::read(headers, target, &super::client::salt());
-        Reply::unread(&route, &facts)
+        AnswerFormat::unread(&route, &facts)
     };
     for (target, user_agent, status, field) in [
         ("/v1/messages", "claude-cli/2", 402, "/error/type"),
@@ -267,7 +274,7 @@ fn unread_request_is_refused_in_its_format() {
         let reply = unread(target, user_agent);
         assert!(final_turn(&reply, "x", STAMP).is_none());
         let answer = refusal(&reply, "m", STAMP);
-        let body: Value = serde_json::from_slice(&answer.body).unwrap();
+        let body: Value = serde_json::from_slice(&answer.chunks.concat()).unwrap();
         assert_eq!(answer.status, status, "{target}");
         assert!(body.pointer(field).is_some(), "{target} {body}");
     }
@@ -307,7 +314,7 @@ fn final_bodies_have_accepted_shapes() {
         [("/v1/messages", anthropic), ("/v1/chat/completions", chat), ("/v1/responses", responses)]
     {
         let answer = final_turn(&reply_to(target, "", r#"{"model":"m"}"#), "x", STAMP).unwrap();
-        let body: Value = serde_json::from_slice(&answer.body).unwrap();
+        let body: Value = serde_json::from_slice(&answer.chunks.concat()).unwrap();
         assert_eq!(shape(&body), shape(&expected), "{target}");
     }
 }
@@ -326,7 +333,7 @@ fn final_streams_have_accepted_events() {
                 assert!(name.is_empty() || Some(name) == names.last().map(String::as_str));
             }
         };
-        SseDecoder::new().push(&answer.body, &mut take).unwrap();
+        SseDecoder::new().push(&answer.chunks.concat(), &mut take).unwrap();
         names
     };
     assert_eq!(

@@ -3,7 +3,7 @@
 use super::answers::{STAMP, reply_to};
 use super::client::salt;
 use endstop_core::ModelTurn;
-use endstop_guard::exchange::answer::{Ending, Reply, final_turn, refusal};
+use endstop_guard::exchange::answer::{AnswerFormat, Ending, final_turn, refusal};
 use endstop_guard::exchange::{
     Attempt, ClientFacts, Request, Threads, Unreadable, cap_output, route,
 };
@@ -131,9 +131,9 @@ fn exercise(target: &str, headers: &[(String, Vec<u8>)], body: &[u8]) {
         assert!(threads.len() <= 4);
     }
     let _ = cap_output(&request, body, 100, CapField::MaxTokens);
-    let reply = Reply::to(&request, &facts);
+    let reply = AnswerFormat::to(&request, &facts);
     let refused = refusal(&reply, "stopped", STAMP);
-    assert!(serde_json::from_slice::<Value>(&refused.body).is_ok());
+    assert!(serde_json::from_slice::<Value>(&refused.chunks.concat()).is_ok());
     let _ = final_turn(&reply, "stopped", STAMP);
 }
 

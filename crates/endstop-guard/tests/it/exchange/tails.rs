@@ -11,7 +11,7 @@ fn text_cut_anywhere_ends_as_whole_answer() {
     for (dialect, target, body) in CALLS {
         let reply = reply_to(target, "", body);
         let text = "One, two, three.";
-        let stream = final_turn(&reply, text, STAMP).unwrap().body;
+        let stream = final_turn(&reply, text, STAMP).unwrap().chunks.concat();
         let mut ends = 0;
         let mut slow = reply.tail(STAMP);
         for at in 0..=stream.len() {

@@ -7,7 +7,7 @@ use endstop::budget::SharedBudget;
 use endstop_core::{Limits, NanoUsd, Termination, Watch};
 use endstop_guard::exchange::RunName;
 use endstop_guard::proxy::{
-    Decision, Gatekeeper as _, RequestBody, RequestHead, Upstream, UpstreamMap,
+    Disposition, Gatekeeper as _, RequestBody, RequestHead, Upstream, UpstreamMap,
 };
 use endstop_guard::run::{Gate, OtherCalls, ProgramEnd, Settings, warn_without_calls};
 use serde_json::json;
@@ -485,7 +485,7 @@ fn dropped_decision_returns_its_reservation() {
             Settings { budget: Some(day.clone()), cap_output: true, ..limited(Limits::none()) };
         let (guard, bills) = guard(settings, always(Manner::Answer)).await;
         let decision = guard.decide(&Talk::new("d", "t", Speaks::Chat).request()).await;
-        assert!(matches!(decision, Decision::Forward(_)), "{decision:?}");
+        assert!(matches!(decision, Disposition::Forward(_)), "{decision:?}");
         assert!(day.reserved() > NanoUsd::ZERO);
         drop(decision);
         assert_eq!((day.reserved(), day.spent()), (NanoUsd::ZERO, NanoUsd::ZERO));

@@ -3,7 +3,7 @@
 use super::support::{Guard, OUTPUT, price};
 use crate::proxy::support::{Conn, post, run, upstream};
 use endstop_core::{Limits, NanoUsd, Termination};
-use endstop_guard::proxy::Decision;
+use endstop_guard::proxy::Disposition;
 use endstop_guard::run::Settings;
 use serde_json::json;
 use std::net::SocketAddr;
@@ -143,7 +143,7 @@ fn run_that_ends_in_the_next_request_ends_its_silent_response() {
         assert!(run.outcome().is_none(), "the run has ended too early for this test");
         std::thread::sleep(deadline);
         let decision = guard.decide(&request("s")).await;
-        assert!(matches!(decision, Decision::Answer(_)), "{decision:?}");
+        assert!(matches!(decision, Disposition::Answer(_)), "{decision:?}");
         assert_eq!(run.ended().await.termination, Termination::ErrorTimeout);
         assert!(client.chunk().await.is_err(), "the response continues");
     };

@@ -3,8 +3,8 @@
 use crate::proxy::support::{Conn, background, header};
 use endstop_core::Price;
 use endstop_guard::proxy::{
-    Decision, Gatekeeper, Notice, Proxy, ProxyOptions, RequestBody, RequestHead, Routed, Upstream,
-    UpstreamMap,
+    Disposition, Gatekeeper, Notice, Proxy, ProxyOptions, RequestBody, RequestHead, Routed,
+    Upstream, UpstreamMap,
 };
 use endstop_guard::run::{Gate, GuardEvent, RunHandle, Settings};
 use serde_json::{Value, json};
@@ -38,7 +38,7 @@ impl Gatekeeper for Held {
         head: Arc<RequestHead>,
         line: Self::Line,
         body: RequestBody,
-    ) -> Decision {
+    ) -> Disposition {
         self.0.decide(head, line, body).await
     }
 
@@ -88,7 +88,7 @@ impl Guard {
     }
 
     /// Asks for the decision about a request, without the proxy.
-    pub(crate) async fn decide(&self, request: &[u8]) -> Decision {
+    pub(crate) async fn decide(&self, request: &[u8]) -> Disposition {
         let end = request.windows(4).position(|end| end == b"\r\n\r\n").expect("a body") + 4;
         let (head, body) = request.split_at(end);
         let target = head.split(|byte| *byte == b' ').nth(1).expect("a target");

@@ -2,7 +2,7 @@
 
 use super::framing::{OK, answering};
 use super::support::{Conn, Event, GET, Gate, Seen, bytes, post, run, upstream};
-use endstop_guard::proxy::{Answer, Decision, End, Flow, ReadOn, Stop};
+use endstop_guard::proxy::{Answer, Disposition, End, Flow, ReadOn, Stop};
 use http::{HeaderValue, StatusCode};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
@@ -152,9 +152,9 @@ fn gatekeeper_answers_without_the_upstream() {
         let (address, mut requests) = answering(OK).await;
         let (gate, _seen) = Gate::new(address);
         let gate = gate.reading().deciding(|head, _| match head.path() {
-            "/close" => Decision::Close,
-            "/whole" => Decision::Answer(Answer::whole(StatusCode::OK, "text/plain", "whole")),
-            _ => Decision::Answer(Answer::stream(
+            "/close" => Disposition::Close,
+            "/whole" => Disposition::Answer(Answer::whole(StatusCode::OK, "text/plain", "whole")),
+            _ => Disposition::Answer(Answer::stream(
                 "text/event-stream",
                 vec![bytes("data: 1\n\n"), bytes(""), bytes("data: 2\n\n")],
             )),
@@ -190,7 +190,7 @@ fn gatekeeper_changes_body_and_headers() {
                 ("x-api-key".parse().expect("a name"), None),
                 ("x-new".parse().expect("a name"), Some(HeaderValue::from_static("1"))),
             ];
-            Decision::Forward(forward)
+            Disposition::Forward(forward)
         });
         let proxy = gate.start().await;
         let mut client = proxy.client().await;

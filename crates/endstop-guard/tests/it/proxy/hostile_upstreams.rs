@@ -1,7 +1,7 @@
 //! Responses that are malformed, cut, or more than what was asked for.
 
 use super::support::{Conn, GET, Gate, run, upstream};
-use endstop_guard::proxy::{Decision, End};
+use endstop_guard::proxy::{Disposition, End};
 
 /// The part of a hostile response that the client receives.
 enum Held {
@@ -211,7 +211,7 @@ fn failed_tls_handshake_is_an_error() {
         let (gate, mut seen) = Gate::new(address);
         let gate = gate.deciding(move |_, mut forward| {
             forward.url = format!("https://{address}/v1").parse().expect("a URL");
-            Decision::Forward(forward)
+            Disposition::Forward(forward)
         });
         let proxy = gate.start().await;
         let mut client = proxy.client().await;

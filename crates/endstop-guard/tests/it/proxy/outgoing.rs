@@ -2,7 +2,7 @@
 
 use super::support::{Conn, Event, GET, Gate, Running, Seen, header, run, upstream};
 use endstop_guard::process::Outgoing;
-use endstop_guard::proxy::{Decision, End, ProxyOptions};
+use endstop_guard::proxy::{Disposition, End, ProxyOptions};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -89,7 +89,7 @@ async fn guard(url: &str, environment: &[(&str, String)]) -> (Running, Seen) {
     let url = url.to_owned();
     let gate = gate.deciding(move |_, mut forward| {
         forward.url = url.parse().expect("a URL");
-        Decision::Forward(forward)
+        Disposition::Forward(forward)
     });
     let options = ProxyOptions { outgoing, ..ProxyOptions::default() };
     (gate.start_with(options).await, seen)

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use endstop_guard::proxy::{
-    AbortToken, Decision, End, Flow, Forward, Gatekeeper, Notice, Proxy, ProxyOptions, ReadOn,
-    RequestBody, RequestHead, ResponseHead, ResponseObserver, Route, Routed, Unreadable, Upstream,
+    AbortToken, BodyMode, Disposition, End, Flow, Forward, Gatekeeper, Notice, Proxy, ProxyOptions,
+    ReadOn, RequestBody, RequestHead, ResponseHead, ResponseObserver, Routed, Unreadable, Upstream,
     UpstreamMap,
 };
 use std::future::Future;
@@ -186,13 +186,13 @@ pub(crate) enum Event {
     End(End),
 }
 
-type Decide = dyn Fn(&RequestHead, Forward) -> Decision + Send + Sync;
+type Decide = dyn Fn(&RequestHead, Forward) -> Disposition + Send + Sync;
 type React = dyn Fn(&[u8]) -> Flow + Send + Sync;
 
 /// A gatekeeper that records everything.
 pub(crate) struct Gate {
     map: UpstreamMap,
-    route: Route,
+    route: BodyMode,
     decide: Box<Decide>,
     react: Arc<React>,
     before_end: Flow,
@@ -248,8 +248,8 @@ impl Gate {
         let upstream = Upstream::parse(&format!("http://{upstream}")).expect("a URL");
         let gate = Gate {
             map: UpstreamMap::new(upstream),
-            route: Route::Stream,
-            decide: Box::new(|_, forward| Decision::Forward(forward)),
+            route: BodyMode::Stream,
+            decide: Box::new(|_, forward| Disposition::Forward(forward)),
             react: Arc::new(|_| Flow::Pass),
             before_end: Flow::Pass,
             read_on: ReadOn::default(),
@@ -262,12 +262,12 @@ impl Gate {
 
     /// Reads bodies before the decision.
     pub(crate) fn reading(self) -> Gate {
-        Gate { route: Route::Read, ..self }
+        Gate { route: BodyMode::Read, ..self }
     }
 
     pub(crate) fn deciding(
         self,
-        decide: impl Fn(&RequestHead, Forward) -> Decision + Send + Sync + 'static,
+        decide: impl Fn(&RequestHead, Forward) -> Disposition + Send + Sync + 'static,
     ) -> Gate {
         Gate { decide: Box::new(decide), ..self }
     }
@@ -322,7 +322,7 @@ impl Gatekeeper for Gate {
         Routed { route: self.route, line: () }
     }
 
-    async fn decide(&self, head: Arc<RequestHead>, (): (), body: RequestBody) -> Decision {
+    async fn decide(&self, head: Arc<RequestHead>, (): (), body: RequestBody) -> Disposition {
         let _ = self.events.send(Event::Request(Arc::clone(&head), body));
         let observer = Recorder {
             react: Arc::clone(&self.react),

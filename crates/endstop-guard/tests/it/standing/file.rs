@@ -5,6 +5,7 @@ use endstop_guard::proxy::UpstreamMap;
 use endstop_guard::run::OnLimit;
 use endstop_guard::standing::StandingFile;
 use endstop_wire::WireFormat;
+use endstop_wire::catalog::providers::public_base_url;
 use std::time::Duration;
 
 fn parse(text: &str) -> Result<StandingFile, String> {
@@ -116,10 +117,13 @@ fn whole_file_is_read() {
 }
 
 #[test]
-fn default_has_providers_of_three_formats() {
+fn default_has_each_provider_with_one_address() {
     let map = StandingFile::default().upstreams;
-    for format in [WireFormat::Anthropic, WireFormat::Gemini, WireFormat::OpenAiResponses] {
-        assert!(map.url(Some(format), "/v1/x", None).is_ok(), "{format:?}");
+    for format in WireFormat::ALL {
+        let url = map.url(Some(*format), "/v1/x", None);
+        assert_eq!(url.is_ok(), public_base_url(*format).is_some(), "{format:?}");
     }
+    assert!(map.url(Some(WireFormat::CohereV2), "/v2/chat", None).is_ok());
+    assert!(map.url(Some(WireFormat::BedrockConverse), "/v1/x", None).is_err());
     assert!(map.url(None, "/v1/x", None).is_err());
 }

@@ -43,6 +43,7 @@ pub(crate) const FORMAT: Format = Format {
     decode: |_, _| Box::new(Accumulator::new()),
     write: Some(&WRITER),
     error: write::error,
+    unknown_response: Some(write::unknown_response),
 };
 
 static WRITER: ResponseWriter = ResponseWriter {

@@ -119,6 +119,15 @@ pub(super) fn error(message: &str, id: &str) -> Value {
     json!({"type": "error", "error": error, "request_id": format!("req_{id}")})
 }
 
+/// Writes Anthropic's error for a thread that cannot be continued.
+pub(super) fn unknown_response(message: &str) -> Value {
+    let details = json!({"error_code": "thread_unsupported_request"});
+    json!({
+        "type": "error",
+        "error": {"type": "invalid_request_error", "message": message, "details": details}
+    })
+}
+
 /// Follows a stream.
 #[derive(Default)]
 pub(super) struct Following(Blocks);

@@ -38,6 +38,7 @@ pub(crate) const FORMAT: Format = Format {
     decode: |_, _| Box::new(Accumulator::new()),
     write: Some(&WRITER),
     error: bedrock_converse::write::error,
+    unknown_response: None,
 };
 
 /// Responses of an Anthropic model.

@@ -24,4 +24,5 @@ pub(crate) const FORMAT: Format = Format {
     decode: |_, _| Box::new(Accumulator::default()),
     write: None,
     error: cohere_v2::write::error,
+    unknown_response: None,
 };

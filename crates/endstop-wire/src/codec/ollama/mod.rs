@@ -37,6 +37,7 @@ pub(crate) const FORMAT: Format = Format {
     decode: |_, _| Box::new(Accumulator::new()),
     write: Some(&WRITER),
     error: write::error,
+    unknown_response: None,
 };
 
 static WRITER: ResponseWriter = ResponseWriter {

@@ -34,6 +34,7 @@ pub(crate) const FORMAT: Format = Format {
     decode: |dialect, facts| Box::new(Accumulator::new(dialect, facts.has_alternatives)),
     write: Some(&WRITER),
     error: write::error,
+    unknown_response: None,
 };
 
 static WRITER: ResponseWriter = ResponseWriter {

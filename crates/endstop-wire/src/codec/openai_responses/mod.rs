@@ -46,6 +46,7 @@ pub(crate) const FORMAT: Format = Format {
     decode: |dialect, _| Box::new(Accumulator::new(dialect)),
     write: Some(&WRITER),
     error: openai_chat::write::error,
+    unknown_response: Some(write::unknown_response),
 };
 
 static WRITER: ResponseWriter = ResponseWriter {

@@ -216,6 +216,16 @@ fn in_message(index: u64, id: &str, more: Value) -> Value {
 /// The most bytes of output that are kept of a stream. A longer answer cannot be ended cleanly.
 const MOST: usize = 16 << 20;
 
+/// Writes OpenAI's error for a response that is not stored.
+pub(super) fn unknown_response(message: &str) -> Value {
+    json!({"error": {
+        "message": message,
+        "type": "invalid_request_error",
+        "param": "previous_response_id",
+        "code": "previous_response_not_found",
+    }})
+}
+
 /// Follows a stream, and keeps its output for the closing event.
 pub(super) struct Following {
     closing: Closing,

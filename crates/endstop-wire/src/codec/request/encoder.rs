@@ -17,7 +17,7 @@
 //! the encoder starts again.
 
 use super::{Encode, RequestSpec};
-use crate::codec::formats::row;
+use crate::codec::table::row;
 use crate::dialect::Dialect;
 use endstop_core::Message;
 

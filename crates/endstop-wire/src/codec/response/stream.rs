@@ -5,7 +5,7 @@ use super::halves::{Event, Halves};
 use super::kinds::{Kind, kind_of, past_blanks, without_mark};
 use super::turn::{Accumulate, DecodeFailure, DeltaSink, Ended, conclude, is_cut};
 use super::{Decoded, Delta, Eof, RequestFacts};
-use crate::codec::formats::row;
+use crate::codec::table::row;
 use crate::dialect::{Dialect, Framing, WireFormat};
 use crate::errors::{self, ErrorBody};
 use crate::headers::Headers;

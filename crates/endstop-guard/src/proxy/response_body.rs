@@ -1,7 +1,7 @@
 //! The body of a response to a client: forwarded, or the proxy's own.
 
-use super::answer::Answer;
 use super::passing::{Closed, Passing};
+use crate::answer::Answer;
 use bytes::Bytes;
 use http::Response;
 use http_body::{Body, Frame, SizeHint};
@@ -10,26 +10,26 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 /// A body that the server side sends.
-pub(crate) enum Reply {
+pub(crate) enum ResponseBody {
     /// The upstream's response.
     Passing(Box<Passing>),
     /// An answer of the proxy.
     Own { chunks: VecDeque<Bytes>, streamed: bool, yielded: bool },
 }
 
-impl Reply {
+impl ResponseBody {
     /// Returns the response with this answer.
-    pub(crate) fn answer(answer: Answer) -> Response<Reply> {
+    pub(crate) fn answer(answer: Answer) -> Response<ResponseBody> {
         let Answer { status, headers, chunks, streamed } = answer;
         let chunks = chunks.into_iter().filter(|chunk| !chunk.is_empty()).collect();
-        let mut response = Response::new(Reply::Own { chunks, streamed, yielded: false });
+        let mut response = Response::new(ResponseBody::Own { chunks, streamed, yielded: false });
         *response.status_mut() = status;
         *response.headers_mut() = headers;
         response
     }
 }
 
-impl Body for Reply {
+impl Body for ResponseBody {
     type Data = Bytes;
     type Error = Closed;
 
@@ -38,8 +38,8 @@ impl Body for Reply {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Closed>>> {
         match &mut *self {
-            Reply::Passing(passing) => Pin::new(&mut **passing).poll_frame(context),
-            Reply::Own { chunks, streamed, yielded } => {
+            ResponseBody::Passing(passing) => Pin::new(&mut **passing).poll_frame(context),
+            ResponseBody::Own { chunks, streamed, yielded } => {
                 // Each event goes out by itself, as a provider would send it.
                 if *streamed && std::mem::replace(yielded, !*yielded) {
                     context.waker().wake_by_ref();
@@ -52,16 +52,16 @@ impl Body for Reply {
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Reply::Passing(passing) => passing.is_end_stream(),
-            Reply::Own { chunks, .. } => chunks.is_empty(),
+            ResponseBody::Passing(passing) => passing.is_end_stream(),
+            ResponseBody::Own { chunks, .. } => chunks.is_empty(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Reply::Passing(passing) => passing.size_hint(),
-            Reply::Own { streamed: true, .. } => SizeHint::default(),
-            Reply::Own { chunks, .. } => {
+            ResponseBody::Passing(passing) => passing.size_hint(),
+            ResponseBody::Own { streamed: true, .. } => SizeHint::default(),
+            ResponseBody::Own { chunks, .. } => {
                 SizeHint::with_exact(chunks.iter().map(|chunk| chunk.len() as u64).sum())
             }
         }

@@ -1,4 +1,4 @@
-//! Responses that the proxy gives itself, instead of the upstream.
+//! Responses that guard gives itself, instead of the upstream.
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
@@ -38,6 +38,11 @@ impl Answer {
     pub fn error(status: StatusCode, kind: &str, message: &str) -> Answer {
         let body =
             serde_json::json!({"type": "error", "error": {"type": kind, "message": message}});
+        Answer::error_json(status, &body)
+    }
+
+    /// Returns an error with this body.
+    pub(crate) fn error_json(status: StatusCode, body: &serde_json::Value) -> Answer {
         let mut answer = Answer::whole(status, "application/json", body.to_string());
         // SDKs repeat some statuses unless this header forbids it.
         answer.headers.insert("x-should-retry", HeaderValue::from_static("false"));

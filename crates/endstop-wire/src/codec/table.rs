@@ -84,6 +84,15 @@ pub fn write_error(format: WireFormat, message: &str, id: &str) -> Value {
     (row(format).error)(message, id)
 }
 
+/// Returns the body of the error of a request that continues a response which the server has not seen. It has the form
+/// that makes the clients of these APIs send the whole conversation.
+pub fn write_unknown_response(format: WireFormat, message: &str) -> Value {
+    match row(format).unknown_response {
+        Some(write) => write(message),
+        None => write_error(format, message, ""),
+    }
+}
+
 /// Starts to follow a stream in a format, from its beginning, to end it cleanly. Call it only if a policy may cut the
 /// stream, because every event is parsed.
 ///
