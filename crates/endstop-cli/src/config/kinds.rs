@@ -16,6 +16,7 @@ use crate::input::Source;
 use crate::spend_args::project;
 use clap::Arg;
 use endstop::compaction::CompactionConfig;
+use endstop::core::ToolPolicy;
 use endstop::policy::{BoxPolicy, Registry, TerminationPolicy};
 use endstop::schema::OutputSchema;
 use endstop::verifier::CommandVerifier;
@@ -86,14 +87,7 @@ impl Kind for MaxCalls {
     type Flag = Vec<String>;
 
     fn take(own: &mut Self::Own, _: &str, value: &Value) -> Result<(), Problem> {
-        let table = value.as_object().ok_or("expected a table of tools and numbers of calls")?;
-        for (tool, value) in table {
-            let calls = value.as_u64().and_then(|calls| u32::try_from(calls).ok());
-            let calls = calls.ok_or_else(|| {
-                Problem::Key(format!("`{}`: expected a whole number of calls", shown(tool)))
-            })?;
-            own.insert(tool.clone(), calls);
-        }
+        own.extend(ToolPolicy::read_max_calls(value).map_err(Problem::Key)?);
         Ok(())
     }
 

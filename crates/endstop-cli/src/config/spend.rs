@@ -17,7 +17,7 @@ use crate::spend_args::project;
 use endstop::NanoUsd;
 use endstop::budget::SharedBudget;
 use endstop::core::limits::unknown_key;
-use endstop::journal::{Period, SpendBudget, SqliteJournal};
+use endstop::journal::{Period, SpendBudget, SpendCeilings, SqliteJournal};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -25,31 +25,16 @@ use std::collections::BTreeMap;
 /// The key of the ceilings of projects.
 const PROJECTS: &str = "projects";
 
-/// Returns the keys of a table of ceilings.
-fn keys() -> Vec<String> {
-    let of = |unit: &'static str| Period::ALL.map(|period| key(unit, period));
-    [of("usd"), of("tokens")].concat()
-}
-
-fn key(unit: &str, period: Period) -> String {
-    format!("max_{unit}_per_{}", period.name())
-}
-
-/// Ceilings by their keys, such as `max_usd_per_day`. Each value is an amount.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub(crate) struct Ceilings(BTreeMap<String, Value>);
-
 /// The table `[spend]`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct SpendSettings {
     /// The ceilings of all runs.
     #[serde(flatten)]
-    pub(crate) all: Ceilings,
+    pub(crate) all: SpendCeilings,
     /// The ceilings of the runs of each project.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) projects: BTreeMap<String, Ceilings>,
+    pub(crate) projects: BTreeMap<String, SpendCeilings>,
 }
 
 /// The table as a setting.
@@ -72,54 +57,20 @@ impl Kind for SpendTable {
     }
 }
 
-impl Ceilings {
-    fn take(&mut self, key: &str, value: &Value) -> Result<(), String> {
-        if value.as_str() == Some("off") {
-            self.0.remove(key);
-            return Ok(());
-        }
-        let expected = if key.starts_with("max_usd") {
-            let is_amount = value.as_f64().is_some_and(|usd| usd.is_finite() && usd >= 0.0);
-            (!is_amount).then_some("a number of dollars")
-        } else {
-            value.as_u64().is_none().then_some("a whole number of tokens")
-        };
-        if let Some(expected) = expected {
-            return Err(format!("`{key}`: expected {expected}, or \"off\""));
-        }
-        self.0.insert(key.to_owned(), value.clone());
-        Ok(())
-    }
-
-    /// The ceiling on dollars of a period.
-    pub(crate) fn usd(&self, period: Period) -> Option<f64> {
-        self.0.get(&key("usd", period)).and_then(Value::as_f64)
-    }
-
-    /// The ceiling on tokens of a period.
-    pub(crate) fn tokens(&self, period: Period) -> Option<u64> {
-        self.0.get(&key("tokens", period)).and_then(Value::as_u64)
-    }
-
-    fn is_none(&self) -> bool {
-        self.0.is_empty()
-    }
-}
-
 impl SpendSettings {
     /// Merges a member of the table over the known ones.
     ///
     /// # Errors
     /// Describes the invalid value.
     pub(crate) fn take(&mut self, member: &str, value: &Value) -> Result<(), String> {
-        let keys = keys();
-        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-        if keys.contains(&member) {
-            return self.all.take(member, value);
-        }
         if member != PROJECTS {
-            let keys = [&keys[..], &[PROJECTS]].concat();
-            return Err(format!("`{member}`: {}", unknown_key(member, &keys)));
+            let names = SpendCeilings::names();
+            let is_ceiling = names.iter().any(|name| name == member);
+            if !is_ceiling {
+                let known: Vec<&str> = names.iter().map(String::as_str).chain([PROJECTS]).collect();
+                return Err(format!("`{member}`: {}", unknown_key(member, &known)));
+            }
+            return self.all.set(member, value).map_err(|problem| format!("`{member}`: {problem}"));
         }
         let projects = value.as_object().ok_or("`projects`: expected a table")?;
         for (name, value) in projects {
@@ -128,11 +79,8 @@ impl SpendSettings {
             let table = value.as_object().ok_or_else(|| wrong("expected a table".to_owned()))?;
             let ceilings = self.projects.entry(name.clone()).or_default();
             for (key, value) in table {
-                if !keys.contains(&key.as_str()) {
-                    let unknown = unknown_key(key, &keys);
-                    return Err(wrong(format!("`{key}`: {unknown}")));
-                }
-                ceilings.take(key, value).map_err(wrong)?;
+                let set = ceilings.set(key, value);
+                set.map_err(|problem| wrong(format!("`{key}`: {problem}")))?;
             }
         }
         Ok(())
@@ -140,17 +88,19 @@ impl SpendSettings {
 
     /// Puts the ceilings of the user's own file over these, which a journal stored.
     pub(crate) fn below(mut self, own: &SpendSettings) -> SpendSettings {
-        self.all.0.extend(own.all.0.clone());
+        self.all.extend(&own.all);
         for (name, ceilings) in &own.projects {
-            self.projects.entry(name.clone()).or_default().0.extend(ceilings.0.clone());
+            self.projects.entry(name.clone()).or_default().extend(ceilings);
         }
         self
     }
 
     /// Returns the ceilings for display.
     pub(crate) fn shown(&self) -> Members {
-        let value = |key: &String| self.all.0.get(key).cloned().unwrap_or_default();
-        let mut shown: Members = keys().iter().map(|key| (format!(".{key}"), value(key))).collect();
+        let value = |name: &String| self.all.get(name).cloned().unwrap_or_default();
+        let names = SpendCeilings::names();
+        let mut shown: Members =
+            names.iter().map(|name| (format!(".{name}"), value(name))).collect();
         if !self.projects.is_empty() {
             shown.push((".projects".to_owned(), json!(self.projects)));
         }
@@ -159,11 +109,11 @@ impl SpendSettings {
 
     /// `true` if there is no ceiling.
     fn is_empty(&self) -> bool {
-        self.all.is_none() && self.projects.values().all(Ceilings::is_none)
+        self.all.is_empty() && self.projects.values().all(SpendCeilings::is_empty)
     }
 
     /// Returns the ceilings of a project's runs; without a name, those of runs without a project.
-    fn of_project(&self, name: Option<&str>) -> Ceilings {
+    fn of_project(&self, name: Option<&str>) -> SpendCeilings {
         name.and_then(|name| self.projects.get(name)).cloned().unwrap_or_default()
     }
 
@@ -173,21 +123,7 @@ impl SpendSettings {
         if let Some(project) = project {
             budget = budget.project(project);
         }
-        let own = self.of_project(project);
-        for period in Period::ALL {
-            if let Some(usd) = self.all.usd(period) {
-                budget = budget.max_usd(period, NanoUsd::from_usd(usd));
-            }
-            if let Some(tokens) = self.all.tokens(period) {
-                budget = budget.max_tokens(period, tokens);
-            }
-            if let Some(usd) = own.usd(period) {
-                budget = budget.project_max_usd(period, NanoUsd::from_usd(usd));
-            }
-            if let Some(tokens) = own.tokens(period) {
-                budget = budget.project_max_tokens(period, tokens);
-            }
-        }
+        budget = budget.ceilings(&self.all).project_ceilings(&self.of_project(project));
         Some(budget).filter(SpendBudget::has_ceilings)
     }
 

@@ -254,7 +254,7 @@ fn runs_are_recorded_under_ids_of_their_own() {
 }
 
 #[test]
-fn ceiling_of_day_survives_restart() {
+fn ceilings_of_periods_survive_restart() {
     let cli = Cli::new();
     let server = answering(|request| {
         let turn = Turn::call("bash", &json!({"n": request.number})).usage(1_000_000, 1);
@@ -262,7 +262,7 @@ fn ceiling_of_day_survives_restart() {
     });
     let text = file(
         &server,
-        "[profile.default]\nprice = \"in=1,out=1\"\nday = { max_budget_usd = 1.0 }\n",
+        "[profile.default]\nprice = \"in=1,out=1\"\nspend = { max_usd_per_week = 1.0 }\n",
     );
     let proxy = Listening::start(&cli, &text);
     // The call costs a dollar, and may be made because something is left of the ceiling.
@@ -272,10 +272,34 @@ fn ceiling_of_day_survives_restart() {
     let (status, body) = proxy.turn("b", 1, "");
     assert_eq!(status, 400, "{body}");
     assert!(body.contains("error_max_budget_usd"), "{body}");
-    // Another process with this file would spend the ceiling a second time.
-    let args = ["guard", "--listen", "127.0.0.1:0", "--config", "guard.toml"];
-    run(&cli, &args).exits(2).notes(&["another guard uses this file"]);
+    // Another process shares the books.
+    let other = Listening::start(&cli, &text);
+    let (status, body) = other.turn("c", 1, "");
+    assert_eq!(status, 400, "{body}");
+    other.stop(Signal::TERM).exits(143);
     proxy.stop(Signal::TERM).exits(143);
+    let listed = run(&cli, &["spend", "--by", "project", "--json"]).exits(0).lines();
+    assert!(listed.iter().any(|line| line["name"] == "default"), "{listed:?}");
+    // Without a journal the ceiling would not hold.
+    let args = ["guard", "--listen", "127.0.0.1:0", "--config", "guard.toml", "--journal", "off"];
+    run(&cli, &args).exits(2).notes(&["profile default", "the ceilings are kept in the journal"]);
+}
+
+#[test]
+fn own_ceilings_bound_a_standing_proxy() {
+    let cli = Cli::new();
+    let server = answering(|request| {
+        let turn = Turn::call("bash", &json!({"n": request.number})).usage(1_000_000, 1);
+        Reply::turn(request, &turn)
+    });
+    std::fs::create_dir_all(cli.path("config/endstop")).unwrap();
+    cli.write("config/endstop/config.toml", "[spend]\nmax_usd_per_day = 1.0\n");
+    let text = file(&server, "[profile.default]\nprice = \"in=1,out=1\"\n");
+    let proxy = Listening::start(&cli, &text);
+    assert_eq!(proxy.turn("a", 1, "").0, 200);
+    let (status, body) = proxy.turn("b", 1, "");
+    assert_eq!(status, 400, "{body}");
+    proxy.stop(Signal::INT).exits(130);
 }
 
 #[test]

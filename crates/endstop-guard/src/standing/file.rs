@@ -12,7 +12,7 @@
 //!     runs = ["nightly-*"]
 //!     tokens = ["ci"]
 //!     limits = { max_turns = 50, max_budget_usd = 2.0 }
-//!     day = { max_budget_usd = 100.0 }
+//!     spend = { max_usd_per_day = 100.0 }
 //! "#;
 //! let file = StandingFile::parse(text, |name| Some(format!("{name}-0123456789abcdef")))?;
 //! assert_eq!(file.profiles[0].settings.limits.max_turns, Some(50));
@@ -28,7 +28,7 @@ use crate::exchange::RunName;
 use crate::proxy::{Upstream, UpstreamMap};
 use crate::run::{OnLimit, OtherCalls, Settings};
 use endstop_core::limits::{parse_duration, unknown_key};
-use endstop_core::{Limits, NanoUsd, Registry, TerminationPolicy, Watch};
+use endstop_core::{Limits, Registry, TerminationPolicy, ToolPolicy, Watch};
 use endstop_wire::WireFormat::{
     self, Anthropic, BedrockConverse, BedrockInvoke, CohereV1, CohereV2, Gemini, Ollama,
     OpenAiChat, OpenAiResponses,
@@ -39,24 +39,23 @@ use endstop_wire::redact::KnownKeys;
 use http::Uri;
 use serde_json::Value;
 use std::net::IpAddr;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-const TOP: [&str; 6] = ["allow_http", "idle_after", "profile", "state", "tokens", "upstream"];
-const OF_PROFILE: [&str; 10] = [
+const TOP: [&str; 5] = ["allow_http", "idle_after", "profile", "tokens", "upstream"];
+const OF_PROFILE: [&str; 11] = [
     "cap_output",
-    "day",
     "limits",
+    "max_calls",
     "on_limit",
     "other",
     "policy",
     "price",
     "runs",
+    "spend",
     "tokens",
     "watch",
 ];
-const OF_DAY: [&str; 2] = ["max_budget_usd", "max_tokens"];
 
 /// Names of upstreams, and their formats.
 const UPSTREAMS: [(&str, &[WireFormat]); 6] = [
@@ -86,8 +85,6 @@ pub struct StandingFile {
     pub profiles: Vec<Profile>,
     /// The time after which a run without calls ends. Ten minutes unless the file has another.
     pub idle_after: Duration,
-    /// The file with the spending of the day.
-    pub state: Option<PathBuf>,
 }
 
 impl Default for StandingFile {
@@ -106,7 +103,6 @@ impl Default for StandingFile {
             upstreams,
             profiles: vec![profile("default")],
             idle_after: Duration::from_secs(600),
-            state: None,
         }
     }
 }
@@ -139,7 +135,6 @@ impl StandingFile {
             match entry.key.as_str() {
                 "allow_http" => drop(at.switch(entry)?),
                 "idle_after" => file.idle_after = at.time(entry)?,
-                "state" => file.state = Some(at.text(entry)?.into()),
                 "tokens" => {
                     let (tokens, has_literal) = tokens(&at, entry, &variable)?;
                     file.has_literal_token = has_literal;
@@ -309,7 +304,17 @@ fn read_profile(at: &Place, entry: &Entry) -> Result<Profile, String> {
                 settings.watches = rules.map_err(|error| at.wrong(&error.to_string()))?;
             }
             "policy" => policy(&at, entry, settings)?,
-            "day" => day(&at, entry, &mut profile)?,
+            "max_calls" => {
+                let limits = ToolPolicy::read_max_calls(&entry.value.json());
+                let limits = limits.map_err(|problem| at.wrong(&problem))?;
+                settings.tools = Arc::new(ToolPolicy::of_max_calls(&limits));
+            }
+            "spend" => {
+                for entry in at.table(entry)? {
+                    let set = profile.spend.set(&entry.key, &entry.value.json());
+                    set.map_err(|problem| at.of(entry).wrong(&problem))?;
+                }
+            }
             _ => return Err(at.wrong(&unknown_key(&entry.key, &OF_PROFILE))),
         }
     }
@@ -356,19 +361,5 @@ fn policy(at: &Place, entry: &Entry, settings: &mut Settings) -> Result<(), Stri
     settings.policy = Some(Arc::new(move || -> Box<dyn TerminationPolicy> {
         Box::new(template.lock().unwrap_or_else(PoisonError::into_inner).clone())
     }));
-    Ok(())
-}
-
-fn day(at: &Place, entry: &Entry, profile: &mut Profile) -> Result<(), String> {
-    let mut limits = Limits::none();
-    for entry in at.table(entry)? {
-        let at = at.of(entry);
-        if !OF_DAY.contains(&entry.key.as_str()) {
-            return Err(at.wrong(&unknown_key(&entry.key, &OF_DAY)));
-        }
-        limits.set(&entry.key, &entry.value.json()).map_err(|error| at.wrong(&error.problem))?;
-    }
-    profile.day_usd = limits.max_budget_usd.map(NanoUsd::from_usd);
-    profile.day_tokens = limits.max_tokens;
     Ok(())
 }

@@ -15,7 +15,7 @@ use endstop::budget::SharedBudget;
 use endstop_wire::redact::Redacted;
 use http::header::PROXY_AUTHORIZATION;
 use http::{HeaderName, StatusCode};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// The header with the name of a run.
 const RUN_HEADER: &str = "x-endstop-run";
@@ -65,7 +65,6 @@ struct Inner {
     profiles: Vec<Profile>,
     /// The gate of each profile, in the same order.
     gates: Vec<Gate>,
-    budgets: Mutex<Vec<Option<SharedBudget>>>,
     watcher: Watcher,
     /// Counts requests that reached no profile.
     unauthorised: Meter,
@@ -103,9 +102,8 @@ impl Standing {
             }))
         });
         let gates = gates.collect();
-        let budgets = Mutex::new(vec![None; profiles.len()]);
         let unauthorised = Meter::default();
-        Standing(Arc::new(Inner { tokens, profiles, gates, budgets, watcher, unauthorised }))
+        Standing(Arc::new(Inner { tokens, profiles, gates, watcher, unauthorised }))
     }
 
     /// The gates with the names of their profiles, for what outlives a process: the responses that requests can
@@ -155,22 +153,11 @@ impl Standing {
         }
     }
 
-    /// Puts the runs of a profile that start from now on under the ceiling of a new day.
-    pub(super) fn begin_day(&self, at: usize, budget: Option<SharedBudget>) {
+    /// Puts the runs of a profile that start from now on under a budget.
+    pub(super) fn set_budget(&self, at: usize, budget: Option<SharedBudget>) {
         if let Some(gate) = self.0.gates.get(at) {
-            gate.renew(|settings| settings.budget.clone_from(&budget));
+            gate.renew(|settings| settings.budget = budget);
         }
-        let mut budgets = self.0.budgets.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = budgets.get_mut(at) {
-            *known = budget;
-        }
-    }
-
-    /// The ceilings of the day, by profile.
-    pub fn budgets(&self) -> Vec<(&str, SharedBudget)> {
-        let budgets = self.0.budgets.lock().unwrap_or_else(PoisonError::into_inner);
-        let all = self.0.profiles.iter().zip(budgets.iter());
-        all.filter_map(|(profile, budget)| Some((profile.name.as_str(), budget.clone()?))).collect()
     }
 
     /// Returns the position of a request's gate, or the reason why it is refused.

@@ -13,6 +13,7 @@
 //! ```
 
 use crate::run::Settings;
+use endstop::journal::SpendCeilings;
 
 /// The header with which a client asks for a profile. It is removed before a request is forwarded.
 pub const PROFILE_HEADER: &str = "x-endstop-profile";
@@ -29,10 +30,8 @@ pub struct Profile {
     pub tokens: Vec<String>,
     /// The settings of its runs.
     pub settings: Settings,
-    /// The ceiling on the money of a day.
-    pub day_usd: Option<endstop_core::NanoUsd>,
-    /// The ceiling on the tokens of a day.
-    pub day_tokens: Option<u64>,
+    /// The ceilings of periods, for all of its runs together.
+    pub spend: SpendCeilings,
 }
 
 impl Profile {
@@ -43,8 +42,7 @@ impl Profile {
             runs: runs.into_iter().map(str::to_owned).collect(),
             tokens: Vec::new(),
             settings: Settings::default(),
-            day_usd: None,
-            day_tokens: None,
+            spend: SpendCeilings::default(),
         }
     }
 

@@ -50,5 +50,5 @@ pub(crate) use redaction::{with_one_more, without_secrets};
 #[cfg(feature = "journal")]
 pub use sqlite::{
     BranchSummary, Period, PruneSpec, Pruned, RunSpending, RunSummary, SpendBooks, SpendBudget,
-    SqliteJournal,
+    SpendCeilings, SqliteJournal,
 };

@@ -3,7 +3,8 @@
 use super::surroundings::{aws_keys, environment, guests, outgoing, salt};
 use crate::args::GuardArgs;
 use crate::config::journal_path::{self, JournalPath};
-use crate::config::state::state_folder;
+use crate::config::settings::Settings;
+use crate::config::spend::SpendSettings;
 use crate::config::trust::file::{name_of, named};
 use crate::config::trust::journal::own_settings;
 use crate::config::trust::owner;
@@ -13,7 +14,7 @@ use crate::notify::Notifier;
 use crate::open_files;
 use crate::output;
 use crate::render::amounts::count;
-use crate::run::agent::runtime;
+use crate::run::agent::{budget_of_day, runtime};
 use crate::run::retention::Retention;
 use crate::run::signals::{Signals, StopSignal};
 use crate::run_args::RetentionArgs;
@@ -25,13 +26,11 @@ use endstop_guard::exchange::Threads;
 use endstop_guard::proxy::{Access, Proxy, ProxyOptions};
 use endstop_guard::run::{GuardEvent, JournalSettings, Records, RunHandle};
 use endstop_guard::standing::{
-    Day, Keeper, Profile, Standing, StandingEvent, StandingFile, StateFile, serve_metrics,
+    Hour, Keeper, OpenBudget, Profile, Standing, StandingEvent, StandingFile, serve_metrics,
 };
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
-use std::fmt::Write;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -80,9 +79,10 @@ pub(in crate::commands) fn run(args: &GuardArgs, address: &str, json: bool) -> R
             profile.settings.journal = Some(recorded(&guests, profile, &many));
         }
     }
-    let notifier = notifier(args)?;
+    let own = own_settings()?;
+    let notifier = notifier(args, own.clone())?;
     let runtime = runtime()?;
-    let status = runtime.block_on(serve(args, file, journal, (address, &notifier), json));
+    let status = runtime.block_on(serve(args, file, journal, (address, &notifier, &own), json));
     notifier.finish();
     // Connections that are still open must not delay the exit.
     runtime.shutdown_background();
@@ -90,8 +90,7 @@ pub(in crate::commands) fn run(args: &GuardArgs, address: &str, json: bool) -> R
 }
 
 /// Notifies as the user's own settings and the flag say. The file of `--config` is that of the proxy.
-fn notifier(args: &GuardArgs) -> Result<Notifier> {
-    let mut settings = own_settings()?;
+fn notifier(args: &GuardArgs, mut settings: Settings) -> Result<Notifier> {
     settings.above(&args.settings)?;
     Notifier::begin(&settings.notify, settings.allow_http, Some(Notifier::on_stderr()))
 }
@@ -101,38 +100,24 @@ fn read(path: &Path) -> Result<StandingFile> {
     let wrong = |problem: &str| Failure::usage(format!("{name}: {}", visible(problem)));
     let (bytes, metadata) = named(path)?;
     let text = String::from_utf8(bytes).map_err(|_| wrong("not UTF-8"))?;
-    let mut file = StandingFile::parse(&text, |name| std::env::var(name).ok())
+    let file = StandingFile::parse(&text, |name| std::env::var(name).ok())
         .map_err(|error| wrong(&error))?;
     let readable = metadata.and_then(|metadata| owner::problem(&metadata, owner::ALL));
     if let Some(problem) = readable.filter(|_| file.has_literal_token) {
         output::note(&format!("⚠ --config {name}: it has a token, and {problem}"));
     }
-    let has_ceiling = |file: &StandingFile| {
-        file.profiles.iter().any(|one| one.day_usd.is_some() || one.day_tokens.is_some())
-    };
-    file.state = if has_ceiling(&file) { Some(state_path(path, file.state)?) } else { None };
     Ok(file)
 }
 
-/// Returns the path of the state file: as the settings file names it, next to that file, or in the
-/// user's state folder, with a name for each settings file.
-fn state_path(config: &Path, named: Option<PathBuf>) -> Result<PathBuf> {
-    if let Some(named) = named {
-        return Ok(config.parent().unwrap_or(Path::new("")).join(named));
-    }
-    let folder = state_folder().ok_or_else(|| {
-        Failure::usage(
-            "no folder for the state of the day's ceilings; set HOME, or `state` in the file",
-        )
-    })?;
-    let whole = std::fs::canonicalize(config).unwrap_or_else(|_| config.to_owned());
-    let hash = Sha256::digest(whole.as_os_str().as_encoded_bytes());
-    let name = hash[..8].iter().fold(String::new(), |mut name, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(name, "{byte:02x}");
-        name
-    });
-    Ok(folder.join("guard").join(format!("{name}.json")))
+/// Returns how the budget of a profile is opened: under the user's own ceilings, and those of the profile as the
+/// project with its name.
+fn budgets(own: SpendSettings, journal: Option<SqliteJournal>) -> OpenBudget {
+    Box::new(move |profile: &Profile| {
+        let mut spend = own.clone();
+        spend.projects.entry(profile.name.clone()).or_default().extend(&profile.spend);
+        let budget = budget_of_day(&spend, Some(&profile.name), false, journal.as_ref());
+        budget.map_err(|failure| failure.message)
+    })
 }
 
 async fn bind(flag: &str, address: &str) -> Result<(TcpListener, SocketAddr)> {
@@ -165,7 +150,7 @@ fn recorded(guests: &GuestJournal, profile: &Profile, many: &Records) -> Journal
         journal: guests.clone(),
         task: format!("guard --listen, profile {}", profile.name),
         policy,
-        settings: json!({"guard": true, "profile": profile.name}),
+        settings: json!({"guard": true, "profile": profile.name, "project": profile.name}),
         keys: output::keys(),
         report: Arc::new(report),
         many: Some(many.clone()),
@@ -176,7 +161,7 @@ async fn serve(
     args: &GuardArgs,
     file: StandingFile,
     journal: Option<SqliteJournal>,
-    (address, notifier): (&str, &Notifier),
+    (address, notifier, own): (&str, &Notifier, &Settings),
     json: bool,
 ) -> Result {
     // Each connection of a client may have one to its provider.
@@ -200,12 +185,6 @@ async fn serve(
             "--metrics {local}: other machines can reach this address, so the file must have a token"
         )));
     }
-    let state = match &file.state {
-        Some(path) => {
-            Some(StateFile::open(path).map_err(|error| Failure::usage(error.to_string()))?)
-        }
-        None => None,
-    };
     let (started, runs) = mpsc::unbounded_channel();
     let refusals = AtomicU64::new(0);
     let watcher = Arc::new(move |event| told(event, &started, &refusals));
@@ -218,7 +197,9 @@ async fn serve(
             );
         }
     }
-    let keeper = Keeper::new(standing.clone(), file.idle_after, state, Day::now());
+    let open = budgets(own.spend.clone(), journal.clone());
+    let keeper = Keeper::new(standing.clone(), file.idle_after, open, Hour::now());
+    let keeper = keeper.map_err(|error| Failure::usage(error.to_string()))?;
     let signals = Signals::listen()?;
     let mut servers = JoinSet::new();
     let (stop, stopped) = oneshot::channel::<()>();
@@ -355,7 +336,7 @@ impl Watch {
                     self.pruning.tick();
                     let not_kept = self.keeping.try_join_next().and_then(not_kept);
                     self.keep();
-                    let problem = self.keeper.tick(Day::now()).err().map(|error| error.to_string());
+                    let problem = self.keeper.tick(Hour::now()).err().map(|error| error.to_string());
                     let problem = problem.or(not_kept);
                     // Once, and again only after it had worked in between.
                     if let Some(problem) = problem.as_ref().filter(|_| !failed) {
@@ -385,9 +366,6 @@ impl Watch {
         }
         while let Some(ended) = self.ended.join_next().await {
             self.report(ended.ok());
-        }
-        if let Err(problem) = self.keeper.store() {
-            output::note(&format!("⚠ endstop guard: {problem}"));
         }
         // The write that is under way, and then what was learned since.
         loop {

@@ -197,13 +197,7 @@ fn settings(args: &GuardArgs, configured: &Configured) -> Result<Settings> {
     settings.on_limit = args.on_limit.parse::<OnLimit>().map_err(Failure::usage)?;
     settings.other = args.other.as_deref().map(str::parse).transpose().map_err(Failure::usage)?;
     settings.cap_output = args.cap_output;
-    let limited = configured.max_calls.iter();
-    let limited = limited.map(|(name, calls)| ToolPolicy {
-        name: name.clone(),
-        max_calls: Some(*calls),
-        ..ToolPolicy::default()
-    });
-    settings.tools = Arc::new(limited.collect());
+    settings.tools = Arc::new(ToolPolicy::of_max_calls(&configured.max_calls));
     settings.price = configured.price;
     settings.prices = Arc::new(price_file::price_book(configured)?);
     settings.aws = aws_keys();

@@ -18,6 +18,7 @@ use crate::policy::TerminationPolicy;
 use crate::usage::{NanoUsd, usd};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::mem::take;
 use std::sync::Arc;
@@ -88,6 +89,34 @@ pub struct ToolPolicy {
 }
 
 impl ToolPolicy {
+    /// Reads a table of limits on the calls of tools, for example `{"shell": 20}`.
+    ///
+    /// # Errors
+    /// The value is not such a table. The message names the tool.
+    pub fn read_max_calls(table: &Value) -> Result<BTreeMap<String, u32>, String> {
+        let expected = "expected a table of tools and numbers of calls";
+        let table = table.as_object().ok_or(expected)?;
+        let read = |(tool, calls): (&String, &Value)| {
+            let calls = calls.as_u64().and_then(|calls| u32::try_from(calls).ok());
+            let calls = calls.ok_or_else(|| {
+                let tool: String = tool.chars().take(64).collect();
+                format!("`{tool}`: expected a whole number of calls")
+            })?;
+            Ok((tool.clone(), calls))
+        };
+        table.iter().map(read).collect()
+    }
+
+    /// Returns a policy for each tool whose calls have a limit.
+    pub fn of_max_calls(limits: &BTreeMap<String, u32>) -> Vec<ToolPolicy> {
+        let policy = |(name, calls): (&String, &u32)| ToolPolicy {
+            name: name.clone(),
+            max_calls: Some(*calls),
+            ..ToolPolicy::default()
+        };
+        limits.iter().map(policy).collect()
+    }
+
     /// Returns the time limit of a call with these arguments.
     ///
     /// The model may request up to `max_tool_timeout`. If the default limit is longer than that, or

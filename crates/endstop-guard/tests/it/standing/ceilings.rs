@@ -1,17 +1,31 @@
-//! Ceilings of a profile and a day.
+//! Ceilings of a profile and a period, and of the calls of a tool.
 
 use super::Lab;
 use crate::proxy::support::run;
-use endstop_guard::standing::{Day, StateFile};
-use std::time::Duration;
+use endstop::journal::{SpendBudget, SqliteJournal};
+use endstop_core::Termination;
+use endstop_guard::standing::{Hour, OpenBudget};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const FILE: &str = r#"
     [upstream]
     openai = "UPSTREAM"
     [profile.default]
     price = "in=1,out=1"
-    day = { max_budget_usd = 0.0022 }
+    spend = { max_usd_per_hour = 0.0022, max_usd_per_day = 0.0044 }
 "#;
+
+/// Opens the budgets of the profiles in a journal, at an hour of 2026-11-23 UTC.
+fn budgets(journal: &SqliteJournal, hour: &Arc<AtomicU64>) -> OpenBudget {
+    let (journal, hour) = (journal.clone(), Arc::clone(hour));
+    Box::new(move |profile| {
+        let hour = Arc::clone(&hour);
+        let at = move || 1_795_392_000_000 + hour.load(Ordering::Relaxed) * 3_600_000;
+        let budget = SpendBudget::new().project(&profile.name).project_ceilings(&profile.spend);
+        budget.clock(at).open(&journal).map(Some).map_err(|error| error.to_string())
+    })
+}
 
 /// Makes first turns of new runs until one is refused, and returns how many were made.
 async fn calls_until_refused(lab: &Lab, prefix: &str) -> usize {
@@ -25,47 +39,48 @@ async fn calls_until_refused(lab: &Lab, prefix: &str) -> usize {
             run.idle().await;
         }
     }
-    panic!("the ceiling of the day does not hold");
+    panic!("the ceiling does not hold");
 }
 
 #[test]
-fn ceiling_of_day_holds_over_runs_and_restarts() {
+fn ceilings_of_periods_hold_over_restarts() {
     run(async {
         let folder = tempfile::tempdir().unwrap();
-        let state = folder.path().join("guard/state.json");
-        let mut lab = Lab::on(FILE, Some(&state), Day(20_000)).await;
+        let journal = SqliteJournal::open(folder.path().join("journal.db")).unwrap();
+        let hour = Arc::new(AtomicU64::new(0));
+        let lab = Lab::on(FILE, budgets(&journal, &hour)).await;
         // A call costs $0.0011, so two fit.
         assert_eq!(calls_until_refused(&lab, "a").await, 2);
-        lab.keeper.tick(Day(20_000)).unwrap();
         drop(lab);
-        let mut lab = Lab::on(FILE, Some(&state), Day(20_000)).await;
+        let mut lab = Lab::on(FILE, budgets(&journal, &hour)).await;
         assert_eq!(calls_until_refused(&lab, "b").await, 0);
-        // The next day begins at zero, and a clock that is set back does not.
-        lab.keeper.tick(Day(20_001)).unwrap();
+        // The next hour begins at zero, within the day.
+        hour.store(1, Ordering::Relaxed);
+        lab.keeper.tick(Hour(1)).unwrap();
         assert_eq!(calls_until_refused(&lab, "c").await, 2);
-        lab.keeper.tick(Day(20_000)).unwrap();
+        hour.store(2, Ordering::Relaxed);
+        lab.keeper.tick(Hour(2)).unwrap();
         assert_eq!(calls_until_refused(&lab, "d").await, 0);
+        // A clock that is set back does not give a ceiling a second time.
+        hour.store(0, Ordering::Relaxed);
+        lab.keeper.tick(Hour(0)).unwrap();
+        assert_eq!(calls_until_refused(&lab, "e").await, 0);
     });
 }
 
 #[test]
-fn state_file_has_one_owner() {
-    let folder = tempfile::tempdir().unwrap();
-    let state = folder.path().join("state.json");
-    let first = StateFile::open(&state).unwrap();
-    let error = StateFile::open(&state).unwrap_err().to_string();
-    assert!(error.contains("another guard uses this file"), "{error}");
-    drop(first);
-    std::fs::write(&state, "no JSON").unwrap();
-    let error = StateFile::open(&state).unwrap_err().to_string();
-    assert!(error.contains("state.json: not the state of a guard"), "{error}");
-}
-
-#[test]
-fn day_changes_at_midnight_utc() {
-    // 2026-11-23 00:00:00 UTC.
-    let midnight = Duration::from_secs(1_795_392_000);
-    let before = midnight - Duration::from_nanos(1);
-    assert_eq!(Day::of(before).0 + 1, Day::of(midnight).0);
-    assert_eq!(Day::of(midnight), Day(20_780));
+fn profile_limits_calls_of_a_tool() {
+    run(async {
+        let file =
+            "[upstream]\nopenai = \"UPSTREAM\"\n[profile.default]\nmax_calls = { bash = 1 }\n";
+        let lab = Lab::start(file).await;
+        assert_eq!(lab.turn("a", 1, "").await.0, 200);
+        let (_, handle) = lab.standing.runs().pop().unwrap();
+        let _ = lab.turn("a", 2, "").await;
+        let (status, body) = lab.turn("a", 3, "").await;
+        assert_eq!(status, 400, "{body}");
+        let outcome = handle.outcome().unwrap();
+        assert_eq!(outcome.termination, Termination::ErrorMaxToolCalls);
+        assert!(outcome.decided_by.evidence.contains("1 of 1 calls of `bash`"), "{outcome:?}");
+    });
 }

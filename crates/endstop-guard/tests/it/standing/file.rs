@@ -1,6 +1,6 @@
 //! The settings file of a standing proxy.
 
-use endstop_core::NanoUsd;
+use endstop::journal::Period;
 use endstop_guard::proxy::UpstreamMap;
 use endstop_guard::run::OnLimit;
 use endstop_guard::standing::StandingFile;
@@ -51,8 +51,16 @@ fn errors_name_line_key_and_choices() {
             "line 2: `max_budget_usd`: expected a finite",
         ),
         (
-            "[profile.default]\nday = { timeout = \"1h\" }",
-            "`profile.default.day.timeout`: unknown name",
+            "[profile.default]\nspend = { max_usd = 1 }",
+            "`profile.default.spend.max_usd`: unknown name; expected one of max_usd_per_hour",
+        ),
+        (
+            "[profile.default]\nspend = { max_tokens_per_week = 1.5 }",
+            "`profile.default.spend.max_tokens_per_week`: expected a whole number of tokens",
+        ),
+        (
+            "[profile.default]\nmax_calls = { bash = -1 }",
+            "line 2: `profile.default.max_calls`: `bash`: expected a whole number of calls",
         ),
         ("[profile.default]\nprice = \"free\"", "line 2: `profile.default.price`"),
         ("[profile.default]\npolicy = \"none such\"", "line 2: `profile.default.policy`"),
@@ -80,7 +88,6 @@ fn whole_file_is_read() {
     let file = parse(
         r#"
         idle_after = "90s"
-        state = "spent.json"
         [tokens]
         ci = "$T"
         [upstream]
@@ -96,20 +103,22 @@ fn whole_file_is_read() {
         watch = [{ mode = "stop", rule = "stuck" }]
         policy = "final_pattern"
         limits = { max_turns = 5, timeout = "1h" }
-        day = { max_budget_usd = 100.0, max_tokens = 5 }
+        max_calls = { bash = 7 }
+        spend = { max_usd_per_day = 100.0, max_tokens_per_month = 5 }
         "#,
     )
     .unwrap();
     assert_eq!(file.idle_after, Duration::from_secs(90));
-    assert_eq!(file.state.unwrap().to_str(), Some("spent.json"));
     let [default, nightly] = &file.profiles[..] else { panic!("two profiles") };
     assert_eq!((default.name.as_str(), default.settings.on_limit), ("default", OnLimit::Final));
     assert_eq!(default.runs, ["*"]);
     assert_eq!(nightly.settings.on_limit, OnLimit::Refuse);
     assert!(nightly.settings.cap_output && nightly.settings.policy.is_some());
     assert_eq!(nightly.settings.limits.max_turns, Some(5));
-    assert_eq!(nightly.day_usd, Some(NanoUsd::from_usd(100.0)));
-    assert_eq!(nightly.day_tokens, Some(5));
+    assert_eq!(nightly.spend.usd(Period::Day), Some(100.0));
+    assert_eq!(nightly.spend.tokens(Period::Month), Some(5));
+    let [tool] = &nightly.settings.tools[..] else { panic!("one tool") };
+    assert_eq!((tool.name.as_str(), tool.max_calls), ("bash", Some(7)));
     let host =
         |map: &UpstreamMap, format| map.url(Some(format), "/v1/x", None).map(|url| url.to_string());
     assert!(host(&file.upstreams, WireFormat::Anthropic).unwrap().contains("gateway.example"));

@@ -8,10 +8,9 @@ mod tokens;
 
 use crate::proxy::support::{Conn, background, upstream};
 use endstop_guard::proxy::{Proxy, ProxyOptions};
-use endstop_guard::standing::{Day, Keeper, Standing, StandingFile, StateFile};
+use endstop_guard::standing::{Hour, Keeper, OpenBudget, Standing, StandingFile};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -31,21 +30,21 @@ impl Lab {
     /// Starts a proxy with this file. `UPSTREAM` in it is the address of an upstream that answers
     /// every call with a tool call, which keeps the agent's loop open.
     pub(crate) async fn start(file: &str) -> Lab {
-        Lab::on(file, None, Day(20_000)).await
+        Lab::on(file, Box::new(|_| Ok(None))).await
     }
 
     /// Starts a proxy with other options.
     pub(crate) async fn with(file: &str, change: impl FnOnce(&mut ProxyOptions)) -> Lab {
         let mut options = ProxyOptions::default();
         change(&mut options);
-        Lab::start_with(file, None, Day(20_000), options).await
+        Lab::start_with(file, Box::new(|_| Ok(None)), options).await
     }
 
-    pub(crate) async fn on(file: &str, state: Option<&Path>, day: Day) -> Lab {
-        Lab::start_with(file, state, day, ProxyOptions::default()).await
+    pub(crate) async fn on(file: &str, open: OpenBudget) -> Lab {
+        Lab::start_with(file, open, ProxyOptions::default()).await
     }
 
-    async fn start_with(file: &str, state: Option<&Path>, day: Day, options: ProxyOptions) -> Lab {
+    async fn start_with(file: &str, open: OpenBudget, options: ProxyOptions) -> Lab {
         let heads = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&heads);
         let upstream = upstream(move |conn| serve(conn, Arc::clone(&seen))).await;
@@ -58,9 +57,9 @@ impl Lab {
         let file = StandingFile::parse(&file, variable).unwrap();
         let watcher = Arc::new(|_| {});
         let standing = Standing::new(file.tokens, file.profiles, &file.upstreams, [7; 16], watcher);
-        let state = state.map(|path| StateFile::open(path).unwrap());
         // Any run that is quiet is idle, so that no test waits.
-        let keeper = Keeper::new(standing.clone(), Duration::from_nanos(1), state, day);
+        let idle_after = Duration::from_nanos(1);
+        let keeper = Keeper::new(standing.clone(), idle_after, open, Hour(0)).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let proxy = Proxy::new(standing.clone(), options);

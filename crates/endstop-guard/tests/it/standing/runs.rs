@@ -3,7 +3,7 @@
 use super::{Lab, chat};
 use crate::proxy::support::run;
 use endstop_core::{Limits, Termination};
-use endstop_guard::standing::Day;
+use endstop_guard::standing::Hour;
 
 const FILE: &str = r#"
     [upstream]
@@ -20,7 +20,7 @@ fn idle_run_ends_and_its_name_is_free() {
         assert_eq!(lab.turn("a", 1, "").await.0, 200);
         let (_, handle) = lab.standing.runs().pop().unwrap();
         handle.idle().await;
-        lab.keeper.tick(Day(20_000)).unwrap();
+        lab.keeper.tick(Hour(0)).unwrap();
         let outcome = handle.outcome().unwrap();
         // The last answer asks for a tool, so nothing was finished.
         assert!(!outcome.is_success(), "{outcome:?}");
@@ -40,7 +40,7 @@ fn refused_run_stays_refused_until_it_is_quiet() {
         for (turn, status) in [(1, 200), (2, 200), (3, 400), (3, 400)] {
             assert_eq!(lab.turn("a", turn, "").await.0, status);
         }
-        lab.keeper.tick(Day(20_000)).unwrap();
+        lab.keeper.tick(Hour(0)).unwrap();
         assert_eq!(lab.turn("a", 1, "").await.0, 200);
         assert_eq!(lab.calls(), 3);
     });

@@ -12,6 +12,7 @@
 //! The file is in WAL mode, so everything that was written before a process is killed survives.
 //! Several processes may store their runs in one file.
 
+mod ceilings;
 mod day;
 mod driver;
 mod file;
@@ -22,6 +23,7 @@ mod runs;
 mod spending;
 mod write;
 
+pub use ceilings::SpendCeilings;
 pub use day::SpendBudget;
 pub use journal::SqliteJournal;
 pub use period::Period;
