@@ -24,7 +24,7 @@ import urllib.request
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 TEXT = "The capital of France is Paris, and it has been so"
-HALF_CALL = '{"text": "Par'
+HALF_CALL = '{"city": "Par'
 
 # What a response contains: its text, the arguments of its call, and its finish value. `None` as the
 # finish value ends the stream without one; "reset" drops the connection instead.
@@ -34,7 +34,7 @@ SCENARIOS = {
     "call cut by the token limit": ("", HALF_CALL, "length"),
     "stream without a finish value": (TEXT, None, None),
     "connection dropped": (TEXT, None, "reset"),
-    "same call again and again": ("", '{"text": "Paris"}', "tool_calls"),
+    "same call again and again": ("", '{"city": "Paris"}', "tool_calls"),
     "content filter": (TEXT, None, "content_filter"),
     "unknown finish value": (TEXT, None, "weird_reason"),
 }

@@ -4,13 +4,13 @@ from pydantic_ai import Agent, UsageLimits
 agent = Agent(f"openai-chat:{sys.argv[1]}", system_prompt="Be brief.")
 
 @agent.tool_plain
-def weather(text: str) -> str:
+def weather(city: str) -> str:
     """The weather in a city.
 
     Args:
-        text: The city's name.
+        city: The city's name.
     """
-    return f"It rains in {text}."
+    return f"It rains in {city}."
 
 async def main():
     limits = UsageLimits(request_limit=10)

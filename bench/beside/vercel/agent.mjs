@@ -5,8 +5,8 @@ import { z } from "zod";
 const openai = createOpenAI();                      // OPENAI_API_KEY, OPENAI_BASE_URL
 const weather = tool({
   description: "The weather in a city.",
-  inputSchema: z.object({ text: z.string().describe("The city's name.") }),
-  execute: async ({ text }) => `It rains in ${text}.`,
+  inputSchema: z.object({ city: z.string().describe("The city's name.") }),
+  execute: async ({ city }) => `It rains in ${city}.`,
 });
 const run = streamText({
   model: openai.chat(process.argv[2]),

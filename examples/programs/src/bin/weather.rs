@@ -8,13 +8,13 @@ use endstop::{Agent, AgentEventKind, Limits};
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 struct Weather {
     /// The city's name.
-    text: String,
+    city: String,
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let model = std::env::args().nth(1).ok_or("usage: weather MODEL")?;
-    let weather = |args: Weather, _| async move { format!("It rains in {}.", args.text) };
+    let weather = |args: Weather, _| async move { format!("It rains in {}.", args.city) };
     let agent = Agent::builder(HttpProvider::builder(format!("openai/{model}")).build()?)
         .system("Be brief.")
         .tool(tool_fn("weather", "", weather))

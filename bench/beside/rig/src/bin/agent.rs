@@ -7,9 +7,9 @@ use rig::providers::openai::OpenAI;
 use rig::rig_tool;
 
 /// The weather in a city.
-#[rig_tool(params(text = "The city's name."))]
-fn weather(text: String) -> Result<String, ToolExecutionError> {
-    Ok(format!("It rains in {text}."))
+#[rig_tool(params(city = "The city's name."))]
+fn weather(city: String) -> Result<String, ToolExecutionError> {
+    Ok(format!("It rains in {city}."))
 }
 
 #[tokio::main]
