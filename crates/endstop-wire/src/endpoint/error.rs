@@ -12,8 +12,13 @@ pub enum ResolveError {
     NotAModel {
         /// The given text.
         spec: String,
-        /// Provider that was probably meant.
-        did_you_mean: Option<&'static str>,
+        /// Provider and model that were probably meant.
+        did_you_mean: Option<String>,
+    },
+    /// The text names a provider and no model.
+    NoModel {
+        /// The provider.
+        provider: &'static ProviderInfo,
     },
     /// The provider does not exist.
     UnknownProvider {
@@ -42,6 +47,8 @@ pub enum ResolveError {
     MissingKey {
         /// The provider.
         provider: &'static ProviderInfo,
+        /// A variable that is set and has the key of another provider, and the name of that provider.
+        other: Option<(&'static str, &'static str)>,
     },
     /// The provider's URL or signature requires a region and none is set.
     MissingRegion {
@@ -110,10 +117,15 @@ impl fmt::Display for ResolveError {
             ResolveError::NotAModel { spec, did_you_mean } => {
                 write!(f, "`{spec}` is not PROVIDER/MODEL")?;
                 match did_you_mean {
-                    Some(id) => write!(f, "; did you mean `{id}/{}`?", spec.trim_matches('/')),
+                    Some(meant) => write!(f, "; did you mean `{meant}`?"),
                     None => write!(f, "; providers: {}", ids()),
                 }
             }
+            ResolveError::NoModel { provider } => write!(
+                f,
+                "`{0}` is a provider, and no model is named; write {0}/MODEL",
+                provider.id
+            ),
             ResolveError::UnknownProvider { name, did_you_mean } => {
                 write!(f, "unknown provider `{name}`")?;
                 if let Some(id) = did_you_mean {
@@ -134,10 +146,14 @@ impl fmt::Display for ResolveError {
                 "the key in {variable} is one of {other}, not of {}: set the right key, or use a model of {other}",
                 provider.name
             ),
-            ResolveError::MissingKey { provider } => {
+            ResolveError::MissingKey { provider, other } => {
                 let vars: Vec<&str> = provider.key_vars.iter().map(|var| var.name).collect();
                 write!(f, "no key for {}: set {}", provider.name, vars.join(" or "))?;
-                write_other_credentials(f, provider)
+                write_other_credentials(f, provider)?;
+                match other {
+                    Some((var, name)) => write!(f, "; {var} is set, for models of {name}"),
+                    None => Ok(()),
+                }
             }
             ResolveError::MissingRegion { provider } => {
                 let vars = provider.region_vars.join(" or ");

@@ -7,8 +7,8 @@ use super::place::{self, Place};
 use super::resolved::ResolvedModel;
 use super::secret::Secret;
 use super::signing::{SigningKeys, is_region, keys as signing_keys};
-use super::suggest::{maker, nearest};
-use crate::catalog::providers::{AuthStyle, Endpoint, ProviderInfo, provider};
+use super::suggest::{nearest, whole};
+use crate::catalog::providers::{AuthStyle, Endpoint, PROVIDERS, ProviderInfo, provider};
 use crate::dialect::WireFormat;
 use crate::redact::address;
 use std::fmt;
@@ -81,9 +81,9 @@ fn provider_and_model(spec: &str) -> Result<(&'static ProviderInfo, &str), Resol
     let (id, model) = spec.split_once('/').unwrap_or((spec, ""));
     match provider(&id.to_lowercase()) {
         Some(provider) if !model.is_empty() => Ok((provider, model)),
-        Some(_) => Err(ResolveError::NotAModel { spec: spec.to_owned(), did_you_mean: None }),
+        Some(provider) => Err(ResolveError::NoModel { provider }),
         None if model.is_empty() => {
-            Err(ResolveError::NotAModel { spec: spec.to_owned(), did_you_mean: maker(spec) })
+            Err(ResolveError::NotAModel { spec: spec.to_owned(), did_you_mean: whole(spec) })
         }
         None => {
             Err(ResolveError::UnknownProvider { name: id.to_owned(), did_you_mean: nearest(id) })
@@ -117,6 +117,16 @@ const KEY_PREFIXES: [(&str, &str, &str); 6] = [
     ("gsk_", "groq", "Groq"),
     ("xai-", "xai", "xAI"),
 ];
+
+/// Returns a variable that is set and has the key of another provider, with the name of that provider.
+fn other_key(
+    missing: &ProviderInfo,
+    var: &dyn Fn(&str) -> Option<String>,
+) -> Option<(&'static str, &'static str)> {
+    let others = PROVIDERS.iter().filter(|provider| provider.id != missing.id);
+    let mut keys = others.flat_map(|one| one.key_vars.iter().map(|key| (key.name, one.name)));
+    keys.find(|(name, _)| var(name).is_some())
+}
 
 /// Credentials of a model's calls. A key excludes the others.
 struct Credentials {
@@ -180,7 +190,7 @@ impl Lookup<'_> {
         let signing = signing_keys(provider, region.unwrap_or_default(), var);
         let login = login(provider, overrides.base_url.is_some(), var);
         if signing.is_none() && login.is_none() && provider.key_required {
-            return Err(ResolveError::MissingKey { provider });
+            return Err(ResolveError::MissingKey { provider, other: other_key(provider, var) });
         }
         Ok(Credentials { key: None, signing, login })
     }

@@ -46,7 +46,8 @@ fn unknown(name: &str, choices: &[String]) -> String {
         return "there are no tools".to_owned();
     }
     if name.split(',').skip(1).any(|part| choices.iter().any(|known| known == part.trim())) {
-        return "several names in one; give each tool by itself".to_owned();
+        let each: Vec<String> = name.split(',').map(|part| format!("`{}`", part.trim())).collect();
+        return format!("several names in one; give each tool by itself: {}", each.join(", "));
     }
     let choices: Vec<&str> = choices.iter().map(String::as_str).collect();
     endstop_core::limits::unknown_key(name, &choices)

@@ -296,7 +296,11 @@ fn errors_list_the_choices() {
         "no key for Anthropic: set ANTHROPIC_API_KEY or ANTHROPIC_AUTH_TOKEN"
     );
     assert_eq!(said("gpt-5"), "`gpt-5` is not PROVIDER/MODEL; did you mean `openai/gpt-5`?");
-    for spec in ["", "/", "openai", "openai/", "/gpt-5", "nothing"] {
+    assert_eq!(said("gpt5"), "`gpt5` is not PROVIDER/MODEL; did you mean `openai/gpt-5`?");
+    for spec in ["openai", "openai/"] {
+        assert!(said(spec).contains("no model is named; write openai/MODEL"), "{}", said(spec));
+    }
+    for spec in ["", "/", "/gpt-5", "nothing"] {
         assert!(said(spec).contains("providers: anthropic, openai, "), "{spec}: {}", said(spec));
     }
     for (name, meant) in [
@@ -304,6 +308,7 @@ fn errors_list_the_choices() {
         ("antrhopic", Some("anthropic")),
         ("grok", Some("xai")),
         ("z-ai", Some("zai")),
+        ("gtp", Some("openai")),
         ("a", None),
         ("", None),
         ("bedrok", Some("bedrock")),
@@ -332,6 +337,10 @@ fn key_of_another_provider_is_refused() {
     assert!(error.starts_with(says) && !error.contains("api03"), "{error}");
     assert_eq!(of("anthropic/claude", &[("ANTHROPIC_API_KEY", "sk-ant-api03-x")]), Ok(()));
     assert_eq!(of("openai/gpt-5", &[("OPENAI_API_KEY", "sk-proj-x")]), Ok(()));
+    let unset = of("openai/gpt-5", &[("ANTHROPIC_API_KEY", "sk-ant-api03-x")]).unwrap_err();
+    let says =
+        "no key for OpenAI: set OPENAI_API_KEY; ANTHROPIC_API_KEY is set, for models of Anthropic";
+    assert_eq!(unset, says);
     let other = of("anthropic/claude", &[("ANTHROPIC_API_KEY", "sk-proj-x")]).unwrap_err();
     assert!(other.starts_with("the key in ANTHROPIC_API_KEY is one of OpenAI"), "{other}");
     // A gateway may take the key of any vendor.
