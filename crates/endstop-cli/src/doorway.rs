@@ -110,8 +110,13 @@ pub(crate) fn tip(error: &clap::Error) -> Option<String> {
             let word = context(ContextKind::InvalidArg)?;
             let given: Vec<String> = std::env::args().skip(1).collect();
             let command = given.iter().find(|arg| !arg.starts_with('-'))?;
-            // A flag has clap's own tip.
-            let at = given.iter().position(|arg| arg == word && !arg.starts_with('-'))?;
+            if word.starts_with('-') {
+                let is_known = Args::command().find_subcommand(command).is_some();
+                let has_tip = error.get(ContextKind::SuggestedArg).is_some() || !is_known;
+                let help = format!("`endstop {command} --help` lists the flags");
+                return (!has_tip).then(|| format!("{}; {help}", one_line(error)));
+            }
+            let at = given.iter().position(|arg| arg == word)?;
             let words = |from: usize| shorten(&given[from..].join(" "), 200);
             let fix = match command.as_str() {
                 "run" if at > 0 => format!(
@@ -125,6 +130,14 @@ pub(crate) fn tip(error: &clap::Error) -> Option<String> {
             };
             Some(format!("unexpected argument '{}' found; {fix}", shorten(word, 60)))
         }
+        ErrorKind::ArgumentConflict
+            if context(ContextKind::InvalidArg)?.starts_with("--resume") =>
+        {
+            Some(format!(
+                "{}; a resumed run has its task: `endstop branch RUN --at TURN --message \"…\"` says something more to it",
+                one_line(error)
+            ))
+        }
         _ => None,
     }
 }
@@ -136,6 +149,10 @@ pub(crate) fn one_line(error: &clap::Error) -> String {
     let text = text.split("\n\nFor more information").next().unwrap_or(text);
     let lines = text.trim_start_matches("error: ").lines().map(str::trim);
     let lines: Vec<&str> = lines.filter(|line| !line.is_empty()).collect();
+    // Without clap's advice to pass a misspelt flag as a value, which in guard would start a program.
+    let is_of_use =
+        |line: &&str| !(line.starts_with("tip: to pass ") && line.contains(" as a value"));
+    let lines: Vec<&str> = lines.into_iter().filter(is_of_use).collect();
     let whole = lines.join(" ").replace(" tip: ", "; ");
     // The words of Rust's parsers.
     let whole = whole

@@ -1,5 +1,8 @@
 //! The error that ends a command, with the exit status that it becomes.
 
+use crate::visible::visible;
+use std::io;
+
 /// An error that ends a command.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -38,6 +41,21 @@ impl Failure {
     /// Creates an error for wrong usage or bad input.
     pub(crate) fn usage(message: impl Into<String>) -> Failure {
         Failure { message: in_flags(message.into()), status: 2 }
+    }
+
+    /// Creates the error for an address that cannot be listened on.
+    pub(crate) fn listening(
+        flag: &str,
+        address: &str,
+        error: &io::Error,
+        example: &str,
+    ) -> Failure {
+        let fix = if error.kind() == io::ErrorKind::AddrInUse {
+            "end the program that uses it, or choose another port".to_owned()
+        } else {
+            format!("expected for example {example}")
+        };
+        Failure::usage(format!("{flag} {}: {error}; {fix}", visible(address)))
     }
 
     /// Creates an error for an internal fault.

@@ -7,7 +7,7 @@ use crate::new_file::NewFile;
 use crate::output;
 use crate::recorded::audit::Found;
 use crate::recorded::audit::find::{self, Place};
-use crate::recorded::{journal_runs, opencode};
+use crate::recorded::{journal_runs, nothing_read, opencode};
 use crate::recorded_args::AuditArgs;
 use crate::render::date::now_ms;
 use crate::render::html::escaper;
@@ -56,6 +56,12 @@ pub(crate) fn run(args: &AuditArgs, as_json: bool) -> Result {
     found.progress.end();
     let nothing = found.audit.sessions + found.too_old == 0;
     let found = found.report();
+    // A page or a table of it would look like a clean result.
+    if nothing && !args.find && !as_json && !found.problems.is_empty() {
+        let problems =
+            found.problems.iter().flat_map(|(_, examples)| &examples.first).map(String::as_str);
+        return Err(nothing_read("no sessions could be read", problems));
+    }
     // The file is written before anything is printed, because it can fail.
     if let Some(file) = &report {
         file.write(&page(&found, &escaper()))?;

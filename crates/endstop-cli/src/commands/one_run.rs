@@ -45,6 +45,9 @@ pub(super) fn stored(id: &str, place: Option<&Path>) -> Result<Timeline> {
 /// Reads a run of the journal.
 fn recorded(name: &str, place: Option<&Path>) -> Result<Timeline> {
     let journal = journal_path::to_read(&JournalPath::of(place, None)?).map_err(|error| {
+        if name == "last" {
+            return error;
+        }
         let near = Meaning::nearest(name);
         Failure::usage(format!("{name}: No such file, and no such run{near}: {}", error.message))
     })?;

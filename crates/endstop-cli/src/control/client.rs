@@ -57,11 +57,15 @@ pub(crate) fn live() -> Result<Vec<Found>> {
 /// Finds one live run by its id, a prefix of it, or `last`: the one that started last.
 pub(crate) fn find(name: &str) -> Result<Found> {
     let mut all = live()?;
-    if name == "last"
-        && let Some(youngest) = all.iter().map(|found| found.run.elapsed_ms).min()
-    {
-        all.retain(|found| found.run.elapsed_ms == youngest);
+    // Of several live runs, the newest may not be the one that is meant, and it is about to be changed.
+    if name == "last" && all.len() == 1 {
         return Ok(all.swap_remove(0));
+    }
+    if name == "last" && all.len() > 1 {
+        let live = all.len();
+        return Err(Failure::usage(format!(
+            "`last`: {live} runs are live, so name one; `endstop runs --live` lists them"
+        )));
     }
     let exact = all.iter().position(|found| found.run.run_id == name);
     // Two processes may have runs of the same name, and a guess could stop the wrong one.

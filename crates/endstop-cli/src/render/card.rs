@@ -106,7 +106,11 @@ pub(crate) fn rows(outcome: &Outcome, limits: &Limits, beside: &Beside) -> Vec<R
     // 400 characters keep a long answer or an error body from pushing the rest off the screen.
     row("why", &shorten(&Facts::of(outcome).meaning(), 400));
     let by = &outcome.decided_by;
-    row("decided", &shorten(&format!("{} `{}`: {}", by.layer, by.decision, by.evidence), 400));
+    // An error begins with its class, which is the decision.
+    let name = by.decision.to_string();
+    let rest = by.evidence.strip_prefix(&name).filter(|rest| rest.starts_with([':', ' ']));
+    let said = rest.map_or_else(|| format!(": {}", by.evidence), str::to_owned);
+    row("decided", &shorten(&format!("{} `{name}`{said}", by.layer), 400));
     if let Some(answer) = outcome.deliverable.as_ref() {
         let text = answer.as_str().map_or_else(|| answer.to_string(), str::to_owned);
         row("answer", &shorten(&text, 400));

@@ -285,11 +285,7 @@ fn unreadable_input_is_reported() {
     cli.write("notes.jsonl", "no json at all\n");
     let run = cli.run(["audit", "notes.jsonl"]);
     assert_eq!(run.code(), 2);
-    assert!(
-        run.stdout.contains("Note: not read (no_trajectory): 1, for example notes.jsonl"),
-        "{}",
-        run.stdout
-    );
+    assert!(run.stderr.contains("no sessions could be read: notes.jsonl"), "{}", run.stderr);
 
     let run = cli.run(["audit"]);
     assert_eq!(run.code(), 2);

@@ -89,7 +89,7 @@ fn invalid_models_and_addresses_are_refused() {
         (&["--model", "telegraph"], key, &["`telegraph`", "PROVIDER/MODEL", "anthropic, openai"]),
         (&["--model", "opnai/x"], key, &["`opnai`", "did you mean `openai`", "anthropic, openai"]),
         (&["--model", ""], key, &["PROVIDER/MODEL", "anthropic, openai"]),
-        (&["--model", "openai/"], key, &["`openai/`", "PROVIDER/MODEL"]),
+        (&["--model", "openai/"], key, &["`openai`", "write openai/MODEL"]),
         (&["--model", OPENAI_KEY], key, &["[redacted]", "PROVIDER/MODEL"]),
         (&[], key, &["no model is configured", "--model PROVIDER/MODEL"]),
         (&["--model", "openai/x", "--api", "post"], key, &["api `post`", "anthropic-messages"]),

@@ -82,21 +82,31 @@ fn each_mistake_gets_one_line() {
     let cases: Vec<(Vec<&str>, &[&str])> = vec![
         (with(&["What", "is", "it?"]), &["unexpected argument 'is'", "\"What is it?\""]),
         (vec!["guard", "claude"], &["write `--` before the program", "-- claude"]),
-        (vec!["run", "--model", "gpt5", "Go."], &["`gpt5`", "`openai/gpt5`"]),
+        (vec!["run", "--model", "gpt5", "Go."], &["`gpt5`", "`openai/gpt-5`"]),
+        (vec!["run", "--model", "gtp/x", "Go."], &["`gtp`", "did you mean `openai`"]),
+        (vec!["run", "--model", "openai", "Go."], &["no model is named", "write openai/MODEL"]),
         (vec!["run", "--model", "groq/x", "Go."], &["no key for Groq", "set GROQ_API_KEY"]),
         (with(&["--max-budget-usd", "50c", "Go."]), &["--max-budget-usd", "50c", "such as 0.50"]),
         (with(&["--max-budget-usd", "3,15", "Go."]), &["--max-budget-usd", "3,15", "such as 0.50"]),
         (with(&["--timeout", "1h30", "Go."]), &["--timeout", "1h30", "\"1h30m\""]),
         (
             with(&["--tool", "shell,read_file", "Go."]),
-            &["shell,read_file", "give each tool by itself"],
+            &["shell,read_file", "give each tool by itself: `shell`, `read_file`"],
         ),
         (with(&["--max-turn", "3", "Go."]), &["'--max-turn'", "did you mean '--max-turns'"]),
+        (vec!["assert", "last", "--ended", "x"], &["'--ended'", "`endstop assert --help` lists"]),
         (vec!["rnu"], &["'rnu'", "did you mean `run`"]),
         (vec!["runs", "--ended", "error_no_progess"], &["did you mean `error_no_progress`"]),
         (with(&["--policy", "final_patern", "Go."]), &["--policy", "did you mean `final_pattern`"]),
+        (with(&["--policy", "finl", "Go."]), &["`finl`", "did you mean `final_pattern`"]),
         (with(&["--watch", "stop:stuk", "Go."]), &["--watch stop:stuk", "did you mean `stuck`"]),
         (with(&["--verify", "", "Go."]), &["--verify", "blank", "set a command"]),
+        // The streams of this test are pipes.
+        (vec!["run"], &["no model is configured", "endstop demo fix"]),
+        (
+            with(&["--ask", "--tool", "shell", "Go."]),
+            &["--ask: standard input is not a terminal", "with --ask park"],
+        ),
         (with(&["--answer-only", "--json", "Go."]), &["--answer-only", "--json"]),
         (vec!["run", "--replay", "newer.jsonl", "Go."], &["newer.jsonl", "`99`", "expected 1"]),
         (vec!["explain", "rec.jsonl"], &["rec.jsonl", "a recording", "--replay FILE"]),
@@ -106,6 +116,11 @@ fn each_mistake_gets_one_line() {
         (vec!["config", "show", "nope"], &["`nope`", "the flags of `endstop run`"]),
         (vec!["audit", "last"], &["endstop explain last"]),
         (vec!["branch", "x", "--at", "1", "--message", "…"], &["--message …", "your own words"]),
+        (vec!["run", "--resume", "last", "Go."], &["cannot be used with", "endstop branch RUN"]),
+        (vec!["audit", "no.txt"], &["no.txt: unknown format", "audit --find"]),
+        (vec!["backtest", "no.txt"], &["no.txt: unknown format", "audit --find"]),
+        (vec!["audit", "rec.jsonl"], &["it is a recording of a", "--replay"]),
+        (vec!["explain", "last", "--journal", "j.db"], &["j.db: no journal found"]),
         (vec!["backtest", "empty"], &["no runs could be read", "audit --find"]),
         (vec!["runs"], &["no home folder for the journal", "--journal FILE"]),
     ];
@@ -134,11 +149,16 @@ fn each_mistake_gets_one_line() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let serve = ["serve", "--listen", &address, "--journal", "serve.db"];
-    cli.run(serve).exits(2).notes(&[&format!("--listen {address}"), "expected for example"]);
-    let recording = cli.run(["audit", "rec.jsonl"]).exits(2).stdout;
-    assert!(recording.contains("it is a recording of a"), "{recording}");
-    let none = cli.run(["audit", "no.txt"]).exits(2).stdout;
-    assert!(none.contains("no.txt: unknown format"), "{none}");
+    let says = format!("endstop: --listen {address}: ");
+    let used = cli.run(serve).exits(2).notes(&[&says, "choose another port"]);
+    assert!(used.stderr.lines().count() == 1, "{}", used.stderr);
+    let misspelt = cli.run(["guard", "--max-turn", "3", "--", "claude"]).exits(2);
+    assert!(misspelt.stderr.contains("did you mean '--max-turns'"), "{}", misspelt.stderr);
+    assert!(!misspelt.stderr.contains("-- --max-turn"), "{}", misspelt.stderr);
+    let mut keys = cli.command(["run", "--model", "openai/gpt-4.1-mini", "Go."]);
+    keys.env_remove("OPENAI_API_KEY").env("ANTHROPIC_API_KEY", ANTHROPIC_KEY);
+    let says = ["set OPENAI_API_KEY", "ANTHROPIC_API_KEY is set, for models of Anthropic"];
+    Started::new(keys, "").finish().exits(2).notes(&says);
 }
 
 #[test]
@@ -198,6 +218,7 @@ fn wrong_address_is_found_soon() {
 fn run_that_cannot_be_stored_says_so() {
     let cli = Cli::new();
     let homeless = cli.run(["demo", "loop"]).exits(20);
+    assert!(!homeless.stderr.contains('\x1b'), "escapes in a pipe: {}", homeless.stderr);
     homeless.notes(&["run      not stored: no home folder", "--journal FILE"]);
     // A file, because the superuser of some machines can write into any folder.
     cli.write("home", "");

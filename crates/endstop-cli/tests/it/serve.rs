@@ -369,7 +369,12 @@ fn other_commands_list_limit_and_cancel_runs() {
     let changed = |event: &Value| event["type"] == "limits_changed";
     let events = server.events(&id, 0, changed);
     assert!(events.values().any(changed), "{events:?}");
-    ask(&["cancel", &id]).exits(0);
+    let other = server.begin("demo", "approve");
+    eventually("the other question", || server.run(&other)["approvals"] == 1);
+    ask(&["cancel", "last"]).exits(2).notes(&["2 runs are live, so name one"]);
+    ask(&["cancel", &other]).exits(0);
+    eventually("the other end", || server.run(&other)["termination"] == "cancelled");
+    ask(&["cancel", "last"]).exits(0);
     eventually("its end", || server.run(&id)["termination"] == "cancelled");
     assert!(ask(&["runs", "--live", "--json"]).exits(0).stdout.is_empty());
     ask(&["cancel", &id]).exits(2);

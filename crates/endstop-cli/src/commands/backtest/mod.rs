@@ -10,6 +10,7 @@ use crate::recorded::backtest::branches::{Branches, Chosen};
 #[cfg(feature = "parquet")]
 use crate::recorded::backtest::rows;
 use crate::recorded::backtest::{Input, candidates, judge, setting_file};
+use crate::recorded::nothing_read;
 use crate::recorded_args::BacktestArgs;
 use crate::render::branches;
 use crate::render::html::escaper;
@@ -42,14 +43,8 @@ pub(crate) fn run(args: &BacktestArgs, as_json: bool) -> Result {
         rows,
     )?;
     if report.census.runs() == 0 {
-        let mut why = String::from("no runs could be read");
-        for finding in report.census.problems() {
-            why = format!("{why}\n  {finding}");
-        }
-        if !why.contains('\n') {
-            why += ": no file there has runs; `endstop audit --find` searches the folders of known agents";
-        }
-        return Err(Failure::usage(why));
+        let problems = report.census.problems().into_iter();
+        return Err(nothing_read("no runs could be read", problems));
     }
     if let Some(problems) = problems(&report).filter(|_| args.strict) {
         return Err(Failure::usage(format!("--strict: {problems}")));

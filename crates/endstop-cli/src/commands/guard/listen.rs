@@ -121,12 +121,7 @@ fn budgets(own: SpendSettings, journal: Option<SqliteJournal>) -> OpenBudget {
 }
 
 async fn bind(flag: &str, address: &str) -> Result<(TcpListener, SocketAddr)> {
-    let wrong = |error: std::io::Error| {
-        Failure::usage(format!(
-            "{flag} {}: {error}; expected for example 127.0.0.1:4000",
-            visible(address)
-        ))
-    };
+    let wrong = |error: std::io::Error| Failure::listening(flag, address, &error, "127.0.0.1:4000");
     let listener = TcpListener::bind(address).await.map_err(wrong)?;
     let local = listener.local_addr().map_err(wrong)?;
     Ok((listener, local))

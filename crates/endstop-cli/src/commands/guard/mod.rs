@@ -43,6 +43,7 @@ use endstop_guard::run::{
     Counts, Gate, GuardEvent, JournalSettings, NO_CALLS_AFTER, OnLimit, ProgramEnd, RunHandle,
     Settings, warn_without_calls,
 };
+use endstop_report::advice::quoted;
 use lines::GuardLines;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -227,7 +228,7 @@ fn recorded(
     journal: GuestJournal,
     reports: &Reports,
 ) -> JournalSettings {
-    let words: Vec<_> = args.command.iter().map(|word| word.to_string_lossy()).collect();
+    let words: Vec<_> = args.command.iter().map(|word| quoted(&word.to_string_lossy())).collect();
     let reports = reports.clone();
     let report = move |problem: String| {
         reports.say(&format!("{problem}; the run continues without it"));
@@ -666,10 +667,9 @@ fn report(
         };
         // A run that ended wrongly must not pass because its program takes no notice.
         let kept = match status {
-            Status::OfProgram(0) if outcome.termination.is_error() => format!(
-                "; the exit status 0 is the program's own, --strict gives {}",
-                outcome.exit_status()
-            ),
+            Status::OfProgram(0) if outcome.termination.is_error() => {
+                format!("; 0 is the program's own, --strict gives {}", outcome.exit_status())
+            }
             Status::OfProgram(_) | Status::OfCommand(_) => String::new(),
         };
         let program = Guarded { limits: &done.limits, client: done.client, profile: None };

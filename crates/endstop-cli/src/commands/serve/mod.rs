@@ -67,6 +67,7 @@ pub(crate) fn run(args: &ServeArgs, json: bool) -> Result {
     let (stored, grace) = (journal.clone(), &args.grace);
     let served = Served {
         names,
+        is_demo: settings.agents.is_empty(),
         journal: Some(stored),
         stopping: format!(
             "no new runs; running ones have {grace} to end; send the signal again to cancel them"
@@ -93,7 +94,7 @@ fn serve_durable(
     let names: Vec<String> = runs.agents().into_iter().map(|agent| agent.name).collect();
     check_bound(&tokens, &names)?;
     let stopping = "no new runs; those of the workers continue".to_owned();
-    let served = Served { names, journal: None, stopping };
+    let served = Served { names, is_demo: false, journal: None, stopping };
     let open = |listener| Server::over(listener, runs, tokens, options);
     let runtime = runtime()?;
     let status = runtime.block_on(serve(&args.listen, served, open, json));
@@ -197,10 +198,6 @@ fn agents(
         all.push((name.clone(), Arc::new(agent)));
     }
     if all.is_empty() {
-        output::note(
-            "endstop: no agent is configured: serving the built-in agent `demo`; add [agents.NAME] to \
-             endstop.toml",
-        );
         all.push((NAME.to_owned(), Arc::new(DemoAgent::next_to(journal.path()))));
     }
     journal.hide(secrets.clone());
@@ -211,6 +208,8 @@ fn agents(
 /// A server's agents, the journal of its own runs, and the message when it stops.
 struct Served {
     names: Vec<String>,
+    /// No agent is configured.
+    is_demo: bool,
     journal: Option<SqliteJournal>,
     stopping: String,
 }
@@ -221,13 +220,16 @@ async fn serve(
     open: impl FnOnce(TcpListener) -> std::result::Result<Server, ServeError>,
     json: bool,
 ) -> Result {
-    let Served { names, journal, stopping } = served;
-    let listener = TcpListener::bind(listen).await.map_err(|error| {
-        Failure::usage(format!(
-            "--listen {}: {error}; expected for example 127.0.0.1:4180",
-            visible(listen)
-        ))
-    })?;
+    let Served { names, is_demo, journal, stopping } = served;
+    let bound = TcpListener::bind(listen).await;
+    let listener =
+        bound.map_err(|error| Failure::listening("--listen", listen, &error, "127.0.0.1:4180"))?;
+    if is_demo {
+        output::note(
+            "endstop: no agent is configured: serving the built-in agent `demo`; add [agents.NAME] to \
+             endstop.toml",
+        );
+    }
     let local =
         listener.local_addr().map_err(|error| Failure::fault(format!("--listen: {error}")))?;
     // Registered before anything runs, because until then a signal kills the process.

@@ -3,7 +3,7 @@
 use super::policy;
 use crate::compare_args::{CommonArgs, PoliciesArgs, SetsArgs};
 use crate::failure::{Failure, Result};
-use crate::recorded::{journal_runs, opencode};
+use crate::recorded::{journal_runs, nothing_read, opencode};
 use endstop_trajectory::backtest::{Backtest, Candidate, Engine};
 use endstop_trajectory::compare::{Comparison, Policies, Set, Sets};
 use endstop_trajectory::read::{
@@ -41,11 +41,8 @@ fn something(stats: &ReadStats, runs: u64, what: &str) -> Result<()> {
     if runs > 0 {
         return Ok(());
     }
-    let mut why = format!("{what}: no runs could be read");
-    for finding in stats.problems.values().flat_map(|finding| &finding.first) {
-        why = format!("{why}\n  {finding}");
-    }
-    Err(Failure::usage(why))
+    let problems = stats.problems.values().flat_map(|finding| &finding.first).map(String::as_str);
+    Err(nothing_read(&format!("{what}: no runs could be read"), problems))
 }
 
 /// Compares two policies on the same runs.
