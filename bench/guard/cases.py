@@ -10,8 +10,9 @@ TIMEOUT = 30
 
 
 def untouched(lab, client, folder, endstop):
-    direct = trial.run(lab, client, folder, {})
-    guarded = trial.run(lab, client, folder, {}, [endstop])
+    scenario = {"end": client.more.get("end")}
+    direct = trial.run(lab, client, folder, scenario)
+    guarded = trial.run(lab, client, folder, scenario, [endstop])
     faults = compare.differences(direct, guarded)
     if not client.more.get("tools", True):
         return guarded, faults
@@ -59,8 +60,8 @@ def dollars(lab, client, folder, endstop):
 
 
 def timeout(lab, client, folder, endstop):
-    hang = 1 if client.more.get("tools", True) else 0
-    result = trial.run(lab, client, folder, {"turns": 60, "hang": hang}, [endstop, "--timeout", f"{TIMEOUT}s"])
+    tools = client.more.get("tools", True)
+    result = trial.run(lab, client, folder, {"turns": 60, "hang": int(tools), "tools": tools}, [endstop, "--timeout", f"{TIMEOUT}s"])
     result.seconds = result.wall - TIMEOUT
     # A client that starts slowly has not begun a stream, so nothing was shown.
     early = [] if any(request["format"] for request in result.requests) else ["the time was over before the first call"]
@@ -77,7 +78,7 @@ def loop(lab, client, folder, endstop):
 
 def interrupted(lab, client, folder, endstop):
     tools = client.more.get("tools", True)
-    scenario = {"turns": 60, "command": "touch started; sleep 400"} if tools else {"hang": 0}
+    scenario = {"turns": 60, "command": "touch started; sleep 400"} if tools else {"hang": 0, "tools": False}
 
     def ready(provider, work):
         return os.path.exists(os.path.join(work, "started")) if tools else provider.calls()

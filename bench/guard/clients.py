@@ -76,6 +76,17 @@ def aider(folder, base, _home):
     return words, {"OPENAI_API_KEY": KEY, "OPENAI_API_BASE": f"{base}/v1"}
 
 
+def copilot(folder, base, _home):
+    words = [binary(folder, "copilot"), "-p", TASK, "--allow-all-tools"]
+    return words, {"COPILOT_PROVIDER_BASE_URL": f"{base}/v1", "COPILOT_PROVIDER_API_KEY": KEY, "COPILOT_MODEL": "gpt-4o",
+                   "COPILOT_AUTO_UPDATE": "false"}
+
+
+def mini(folder, base, _home):
+    words = [os.path.join(folder, "bin", "mini"), "--yolo", "--exit-immediately", "--model", "openai/gpt-4o", "--task", TASK]
+    return words, {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": f"{base}/v1", "MSWEA_CONFIGURED": "true"}
+
+
 def script(name, **variables):
     def command(folder, base, _home):
         if name.endswith(".py"):
@@ -112,6 +123,10 @@ CLIENTS = [
     Client("Qwen Code", "npm", "qwen-code", "@qwen-code/qwen-code", qwen),
     Client("pi", "npm", "pi-coding-agent", "@earendil-works/pi-coding-agent", pi),
     Client("aider", "venv", "aider", "aider-chat", aider, tools=False),
+    Client("Copilot CLI", "npm", "copilot", "@github/copilot", copilot),
+    # It ends by a command, and takes a final text for a mistake.
+    Client("mini-SWE-agent", "venv", "mini", "mini-swe-agent", mini,
+           end="echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT; echo All done"),
     Client("openai (Node)", "npm", "openai", "openai", script("chat.mjs")),
     Client("anthropic (Node)", "npm", "openai", "@anthropic-ai/sdk", script("messages.mjs")),
     Client("google-genai", "venv", "sdk", "google-genai", script("genai.py")),

@@ -77,7 +77,9 @@ def tools(name, body):
         if name == "anthropic":
             found[tool["name"]] = tool.get("input_schema", {})
         elif name == "chat":
-            found[tool["function"]["name"]] = tool["function"].get("parameters", {})
+            # Copilot CLI offers a tool of the type `custom` as well.
+            own = tool.get("function") or tool["custom"]
+            found[own["name"]] = own.get("parameters", {})
         elif name == "gemini":
             for one in tool.get("functionDeclarations", []):
                 found[one["name"]] = one.get("parameters") or one.get("parametersJsonSchema") or {}

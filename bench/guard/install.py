@@ -19,6 +19,7 @@ NPM = {
     "pi-coding-agent": ["@earendil-works/pi-coding-agent"],
     "openai": ["openai", "@anthropic-ai/sdk"],
     "ai": ["ai", "@ai-sdk/openai"],
+    "copilot": ["@github/copilot"],
 }
 # Folder below `venv/`: packages.
 PIP = {
@@ -27,7 +28,15 @@ PIP = {
     "autogen": ["autogen-agentchat", "autogen-ext[openai]"],
     "crew": ["crewai"],
     "aider": ["aider-chat"],
+    "mini": ["mini-swe-agent"],
 }
+# Group: why it cannot be installed.
+REASONS = {}
+
+
+def all_groups(lab):
+    """Installs what is missing. Returns the folder of each group, or `None`."""
+    return {name: group(lab, kind, name) for kind, names in (("npm", NPM), ("venv", PIP)) for name in names}
 
 
 def group(lab, kind, name):
@@ -75,6 +84,7 @@ def newest(kind, package):
 
 
 def skipped(name, reason):
+    REASONS[name] = reason
     print(f"skipped: {name} cannot be installed: {reason}", file=sys.stderr)
     return None
 

@@ -13,6 +13,8 @@ A scenario has these keys:
     turns     turns before the final text; the default is 3
     command   the shell command of each turn: a text, in which `{n}` is the turn, or a list
     hang      the turn whose stream stops in the middle, and stays open
+    tools     `False` for a program that offers none, so that each of its calls is a turn
+    hangs     the number of streams that do so; the default is all of that turn
     subs      the number of sub-agents that the first turn starts
     tool      [name, arguments] of the first turn, if the client has this tool
     usage     [turn, input tokens] from this turn on, until the history is compacted: a large prompt
@@ -20,6 +22,7 @@ A scenario has these keys:
     input     input tokens of a call; the default is 1000
     cut       "length" or "stop": the arguments of the first tool call end in the middle, with this reason
     text      the final text
+    end       the shell command of a last turn before it, for a program that ends by a command
 """
 import hashlib
 import json
@@ -30,6 +33,7 @@ import zlib
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import formats
+from compare import masked
 
 SUB = "SUBTASK"
 # In the first message of Claude Code after a compaction.
@@ -51,6 +55,7 @@ class Provider:
         self.scenario = scenario
         self.zstd = zstd  # a Python with `zstandard`, for bodies of codex
         self.requests = []
+        self.hangs = 0
         self.closed = threading.Event()
         outer = self
 
@@ -161,9 +166,13 @@ class Provider:
                 "id": digest(prompt, turn), "input": scenario.get("input", 1000)}
         if turn >= scenario.get("usage", [10 ** 9])[0] and COMPACTED not in json.dumps(body.get("messages")):
             plan["input"] = scenario["usage"][1]
-        plan["hang"] = scenario.get("hang") == turn
-        if not tools:
+        if not tools and scenario.get("tools", True):
             plan.update(kind="other", text=formats.other(body))
+            return plan
+        plan["hang"] = scenario.get("hang") == turn and self.hangs < scenario.get("hangs", 10 ** 9)
+        self.hangs += plan["hang"]
+        if not tools:
+            plan["text"] = scenario.get("text", "All done: the task is complete.")
             return plan
         if turn == 0 and not sub:
             calls = self.first(tools, plan["id"])
@@ -173,7 +182,8 @@ class Provider:
         turns = 2 if sub else scenario.get("turns", 3)
         # One step after the sub-agents were started, so that they have time to work.
         done = turn > scenario.get("subs", 0) > 0 and not sub
-        call = None if done or turn >= turns - 1 else shell(tools, self.command(turn), plan["id"])
+        command = scenario.get("end") if turn == turns - 1 else self.command(turn) if turn < turns - 1 else None
+        call = shell(tools, command, plan["id"]) if command and not done else None
         if call:
             plan.update(text=f"Step {turn + 1}.", calls=[call])
             if turn == 0:
@@ -197,7 +207,8 @@ class Provider:
 
 
 def digest(prompt, turn):
-    return hashlib.sha256(f"{prompt[:200]}{turn}".encode()).hexdigest()[:18]
+    # Copilot CLI begins its prompt with the time.
+    return hashlib.sha256(f"{masked(prompt)[:200]}{turn}".encode()).hexdigest()[:18]
 
 
 def shell(tools, command, mark):

@@ -1,4 +1,5 @@
-"""Runs real agent programs under `endstop guard`, and writes what happened as tables.
+"""Runs real agent programs under `endstop guard`, and writes what happened as tables, with the rows that
+`terminal.py` has left in the lab.
 
     python3 bench/guard/run.py LAB --endstop target/release/endstop [--client NAME]... [--case NAME]... [--out FILE]
 
@@ -7,17 +8,17 @@ are planted, their home is inside, and only the loopback interface is used. The 
 differs from what is expected.
 """
 import argparse
-import datetime
 import os
-import subprocess
 import sys
 import traceback
 from concurrent.futures import ThreadPoolExecutor
 
 import install
+import terminal
 from cases import CASES
 from clients import CLIENTS, KEY
 from details import DETAILS
+from results import Results
 
 
 def main():
@@ -30,95 +31,75 @@ def main():
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()
     lab, endstop = os.path.abspath(options.lab), os.path.abspath(options.endstop)
-    folders = {name: install.group(lab, kind, name) for kind, names in (("npm", install.NPM), ("venv", install.PIP))
-               for name in names}
+    results = Results(lab, endstop)
+    folders = install.all_groups(lab)
     wanted = [client for client in CLIENTS if folders[client.group] and
               any(part.lower() in client.name.lower() for part in options.client or [""])]
     cases = [name for name in CASES if name in (options.case or CASES)]
     with ThreadPoolExecutor(options.workers) as pool:
-        jobs = [pool.submit(all_of, lab, client, folders, endstop, cases) for client in wanted]
-        rows = [row for job in jobs for row in job.result()]
-        details = []
+        jobs = [pool.submit(all_of, lab, client, folders, results, cases) for client in wanted]
         if not options.case or "details" in options.case:
-            done = [pool.submit(detail, check, lab, folders, endstop) for check in DETAILS
-                    if any(check.about[0] == client.name for client in wanted)]
-            details = [one.result() for one in done]
-    text = page(rows, details, wanted, folders, endstop)
-    if options.out:
-        with open(options.out, "w") as file:
+            jobs += [pool.submit(detail, check, lab, folders, results) for check in DETAILS
+                     if any(check.about[0] == client.name for client in wanted)]
+        [job.result() for job in jobs]
+    return page(results, folders, options.out)
+
+
+def page(results, folders, out):
+    """Writes the page of all rows of the lab. Returns the exit status."""
+    keys = [(client.name, case) for client in CLIENTS for case in CASES]
+    text, good = results.page([(client, version(client, folders)) for client in CLIENTS], keys,
+                              [check.about for check in DETAILS], terminal.KEYS)
+    if out:
+        with open(out, "w") as file:
             file.write(text)
     else:
         print(text)
-    return 1 if any(row["faults"] for row in rows) or any(not good for _, _, good, _ in details) else 0
+    return 0 if good else 1
 
 
-def all_of(lab, client, folders, endstop, cases):
-    return [attempt(lab, client, folders[client.group], endstop, case) for case in cases]
+def all_of(lab, client, folders, results, cases):
+    for case in cases:
+        attempt(lab, client, folders[client.group], results, case)
 
 
-def attempt(lab, client, folder, endstop, case):
+def attempt(lab, client, folder, results, case):
     try:
-        result, faults = CASES[case](lab, client, folder, endstop)
+        result, faults = CASES[case](lab, client, folder, results.endstop)
     except Exception:
         result, faults = None, [traceback.format_exc(limit=3)]
+    if result is None and not faults:
+        return
     if result:
         # A key may be in the client's own files, but never in what guard says.
         faults += ["the key is in the output"] if KEY in result.err else []
         faults += [f"left: {line}" for line in result.left]
-    said = faults or ["as expected"]
-    print(f"{client.name}: {case}: {'; '.join(said)}", file=sys.stderr, flush=True)
-    return {"client": client.name, "case": case, "result": result, "faults": faults}
+    row = results.put("cases", (client.name, case), cells(case, result) if result else [""] * 7, faults)
+    print(" | ".join(row["cells"]), file=sys.stderr, flush=True)
 
 
-def detail(check, lab, folders, endstop):
-    client, title = check.about
+def cells(case, result):
+    agent = (result.outcome or {}).get("agent", {}).get("ended", "")
+    calls = sum(bool(request["format"]) for request in result.requests)
+    seconds = "" if case == "untouched" else f"{result.seconds:.1f}"
+    return [str(calls), str(result.told), seconds, str(result.status), str(len(result.left)), f"`{result.ending}`", agent]
+
+
+def detail(check, lab, folders, results):
     try:
-        good, what = check(lab, folders, endstop)
+        good, what = check(lab, folders, results.endstop)
     except Exception:
         good, what = False, traceback.format_exc(limit=3)
-    print(f"{client}: {title}: {'good' if good else 'FAULT'}: {what}", file=sys.stderr, flush=True)
-    return client, title, good, what
+    row = results.put("details", check.about, [what.replace("|", "\\|").replace("\n", " ")], [] if good else ["see the result"])
+    print(" | ".join(row["cells"]), file=sys.stderr, flush=True)
 
 
-def page(rows, details, wanted, folders, endstop):
-    version = subprocess.run([endstop, "--version"], capture_output=True, text=True).stdout.strip()
-    lines = ["# Real clients under guard", "",
-             f"{datetime.date.today():%d %B %Y}, {version}, against the provider of this folder on the loopback interface. "
-             "Written by `run.py`.", "", "| client | version |", "|---|---|"]
-    for client in wanted:
-        installed = install.version(folders[client.group], client.kind, client.package)
-        newest = install.newest(client.kind, client.package)
-        note = "" if newest in (None, installed) else f" (the newest is {newest})"
-        lines.append(f"| {client} | {installed}{note} |")
-    lines += ["", "- untouched: the same task with and without guard gives the same exit status, final text and requests, but "
-              "for the fields that `compare.py` lists.",
-              "- turns: `--max-turns 2`. dollars: `--max-budget-usd 0.07`. timeout: `--timeout 30s` in a stream that stops. "
-              "loop: `--watch stop:stuck`. Ctrl-C: SIGINT while a tool runs.",
-              "- calls after: calls that the client made after the stop, which guard answered; none reached the provider.",
-              "- seconds: from the last call, the deadline or the signal to the end of guard.", "",
-              "| client | case | calls | calls after | seconds | exit | left | ending | agent | as expected |",
-              "|---|---|--:|--:|--:|--:|--:|---|---|---|"]
-    for row in rows:
-        result = row["result"]
-        if result is None and not row["faults"]:
-            continue
-        if result is None:
-            lines.append(f"| {row['client']} | {row['case']} | | | | | | | | {cell(row['faults'])} |")
-            continue
-        agent = (result.outcome or {}).get("agent", {}).get("ended", "")
-        calls = sum(bool(request["format"]) for request in result.requests)
-        seconds = "" if row["case"] == "untouched" else f"{result.seconds:.1f}"
-        lines.append(f"| {row['client']} | {row['case']} | {calls} | {result.told} | {seconds} | {result.status} | "
-                     f"{len(result.left)} | `{result.ending}` | {agent} | {cell(row['faults'])} |")
-    if details:
-        lines += ["", "## One by one", "", "| client | subject | result | |", "|---|---|---|---|"]
-        lines += [f"| {client} | {title} | {what} | {'yes' if good else '**no**'} |" for client, title, good, what in details]
-    return "\n".join(lines) + "\n"
-
-
-def cell(faults):
-    text = "; ".join(faults).replace("|", "\\|").replace("\n", " ")
-    return f"**no**: {text[:300]}" if faults else "yes"
+def version(client, folders):
+    if folders[client.group] is None:
+        return f"cannot be installed: {install.REASONS[client.group]}"
+    installed = install.version(folders[client.group], client.kind, client.package)
+    newest = install.newest(client.kind, client.package)
+    return installed if newest in (None, installed) else f"{installed} (the newest is {newest})"
 
 
 if __name__ == "__main__":

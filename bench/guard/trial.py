@@ -12,7 +12,7 @@ from install import with_node
 from provider import Provider
 
 # Longest time that a client gets to start and to end.
-LONGEST = 120
+LONGEST = 300
 INTERRUPT, NO_SIGNAL = "interrupt", None
 
 
