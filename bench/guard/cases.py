@@ -6,7 +6,7 @@ import trial
 
 PRICE = "in=3,out=15"
 # Seconds. Some clients need a long time for their first call on a loaded machine.
-TIMEOUT = 30
+TIMEOUT = 90
 
 
 def untouched(lab, client, folder, endstop):

@@ -51,7 +51,7 @@ class Results:
                  "",
                  "- untouched: the same task with and without guard gives the same exit status, final text and requests, but "
                  "for the fields that `compare.py` lists.",
-                 "- turns: `--max-turns 2`. dollars: `--max-budget-usd 0.07`. timeout: `--timeout 30s` in a stream that stops. "
+                 "- turns: `--max-turns 2`. dollars: `--max-budget-usd 0.07`. timeout: `--timeout` in a stream that stops. "
                  "loop: `--watch stop:stuck`. Ctrl-C: SIGINT while a tool runs.",
                  "- calls after: calls that the client made after the stop, which guard answered; none reached the provider.",
                  "- seconds: from the last call, the deadline or the signal to the end of guard.", ""]
@@ -72,11 +72,11 @@ TERMINAL_WORDS = [
     "command. Ctrl-C is that key of opencode.",
     "- two Ctrl-C: within two seconds, and further ones until the program has ended.",
     "- Ctrl-Z, fg, resize: at the prompt; then a question is answered, and the program is left.",
-    "- timeout: `--timeout 60s` in the middle of the second answer.",
+    "- timeout: `--timeout` in the middle of the second answer.",
     "- modes: what `stty -a`, the variables of tmux (alternate screen, cursor, keypad, mouse, scroll region …) and a paste "
     "show at the shell's prompt before and after. echo: typed characters are shown.",
-    "- resume: the command of the card. It is run as it is printed, and the next request must have the messages of the "
-    "session before.",
+    "- resume: the command of the card, which must stand below the picture of the program, on lines of its own. It is run "
+    "as it is printed, and the next request must have the messages of the session before.",
 ]
 
 

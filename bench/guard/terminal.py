@@ -27,7 +27,7 @@ from results import Results
 
 # Seconds that a program gets to start, to answer and to end, on a loaded machine.
 LONGEST = 120
-TIMEOUT, GRACE = 60, 5
+TIMEOUT, GRACE = 120, 5
 SIZE = (110, 34)
 TASK = "Run the first step."
 # What tmux knows of a terminal. It does not know if pastes are bracketed, so that is tried.
@@ -372,6 +372,7 @@ def observe(lab, endstop, folder, program, case):
             ending = outcome.get("termination")
             faults += [] if ending in endings else [f"ending {ending}, expected {' or '.join(endings)}"]
             faults += [] if status in (None, exit_status) else [f"exit {exit_status}, expected {status}"]
+            faults += [] if legible(card) else ["the card is not alone on its lines"]
             resumed = ""
             if status == 20:
                 resumed, wrong = resume(session, card)
@@ -387,6 +388,12 @@ def observe(lab, endstop, folder, program, case):
 def last(path):
     with open(path) as file:
         return json.loads(file.read().splitlines()[-1])
+
+
+def legible(text):
+    """`True` if the card is the last thing on the screen, and nothing is on its lines that the program has drawn."""
+    card = re.search(r"(?m)^── stopped: .*\n(  .*\n)+status=\d+$", text)
+    return card is not None and not re.search(r"[│┃╹▀]", card[0])
 
 
 def resume(session, card):
