@@ -160,7 +160,11 @@ class Screen:
         return modes
 
     def close(self):
-        subprocess.run(["tmux", "-L", self.socket, "kill-server"], capture_output=True)
+        socket = self.tmux("display-message", "-p", "#{socket_path}").strip()
+        self.tmux("kill-server")
+        # tmux leaves it behind.
+        if os.path.exists(socket):
+            os.remove(socket)
 
 
 class Session:
