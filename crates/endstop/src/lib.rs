@@ -33,6 +33,7 @@
 //! | `google-login` | | Google's application default credentials, for Vertex AI |
 //! | `journal` | | [`journal::SqliteJournal`]: runs on disk, to be explained, replayed, resumed |
 //! | `mcp` | | [`mcp`]: tools of MCP servers |
+//! | `opentelemetry` | | spans in the traces of other programs, by the header `traceparent` |
 //! | `regex` | | patterns in Python's syntax: `final_pattern` with `matching = "regex"`, `text_mention` |
 //! | `testkit` | | [`testkit`]: a scripted model and scripted servers, for tests and the examples of these pages |
 //! | `tracing` | | spans of runs, model calls and tools |
@@ -61,7 +62,7 @@ pub mod provider;
 mod redacted;
 pub mod schema;
 pub mod simulate;
-mod telemetry;
+pub mod telemetry;
 #[cfg(feature = "testkit")]
 pub mod testkit;
 pub mod tool;

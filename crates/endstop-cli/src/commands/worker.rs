@@ -9,6 +9,7 @@ use crate::open_files;
 use crate::output;
 use crate::run::durable::DurableAgent;
 use crate::run::signals::{Signals, StopSignal};
+use crate::telemetry::Telemetry;
 use crate::visible::visible;
 use crate::worker_args::WorkerArgs;
 use endstop::NanoUsd;
@@ -43,10 +44,12 @@ pub(crate) fn run(args: &WorkerArgs, json: bool) -> Result {
     let report = Some(Notifier::on_stderr());
     let notifier = Notifier::begin(&settings.notify, settings.allow_http, report)?;
     let agents = agents(&settings, budget.as_ref(), &notifier, &runtime)?;
+    let telemetry = Telemetry::begin(&output::keys(), settings.allow_http);
     let status = runtime.block_on(serve(args, options, store, agents, json));
     notifier.finish();
     // Attempts have ended with their requests; nothing else may delay the exit.
     runtime.shutdown_background();
+    telemetry.end();
     status
 }
 

@@ -12,6 +12,7 @@ use crate::run::approve::{AskOnTerminal, Questions};
 use crate::run::attach::Attached;
 use crate::run::cassette::Cassette;
 use crate::run::servers::Servers;
+use crate::telemetry;
 use endstop::agent::{Agent, AgentBuilder};
 use endstop::budget::SharedBudget;
 use endstop::journal::SqliteJournal;
@@ -259,7 +260,8 @@ pub(super) fn with_tools(
 }
 
 /// Applies the settings of the agent itself.
-pub(super) fn with_settings(mut builder: AgentBuilder, settings: &Settings) -> AgentBuilder {
+pub(super) fn with_settings(builder: AgentBuilder, settings: &Settings) -> AgentBuilder {
+    let mut builder = builder.spans(telemetry::spans(None));
     for row in &ROWS {
         if let Apply::Agent(apply) = row.apply {
             builder = apply(builder, settings);

@@ -12,6 +12,7 @@ use crate::config::settings::Settings;
 use crate::failure::{Failure, Result};
 use crate::notify::Notifier;
 use crate::render::date::now_ms;
+use crate::telemetry;
 use endstop::agent::{Agent, AgentBuilder};
 use endstop::budget::SharedBudget;
 use endstop::journal::SqliteJournal;
@@ -25,6 +26,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// An agent of a settings file. Its provider and its servers are shared by all of its runs.
 pub(crate) struct ServedAgent {
+    name: String,
     /// Copied for each run. Behind a lock, because a policy may not be used by two threads.
     settings: Mutex<Settings>,
     limits: Limits,
@@ -74,6 +76,7 @@ impl ServedAgent {
         let (limits, model) = (settings.limits.clone(), settings.model.clone());
         let settings = Mutex::new(settings);
         let agent = ServedAgent {
+            name: name.to_owned(),
             settings,
             limits,
             model,
@@ -113,7 +116,8 @@ impl ServedAgent {
             // does not change the ending.
             builder = settings.verified_by(builder);
         }
-        Ok(self.notifier.follows(with_settings(builder, &settings), &settings.limits, true))
+        let builder = with_settings(builder, &settings).spans(telemetry::spans(Some(&self.name)));
+        Ok(self.notifier.follows(builder, &settings.limits, true))
     }
 }
 

@@ -22,7 +22,7 @@ use crate::render::card::{Beside, card};
 use crate::render::date::now_ms;
 use crate::render::parked::{request_lines, resume_command};
 use crate::render::screen::Screen;
-use crate::telemetry::Telemetry;
+use crate::telemetry::{self, Telemetry};
 use crate::visible::visible;
 use endstop::agent::{Agent, RunHandle};
 use endstop::core::visible_text;
@@ -30,6 +30,7 @@ use endstop::event::{AgentEvent, AgentEventKind};
 use endstop::journal::SqliteJournal;
 use endstop::park::{ParkRequest, RunStatus};
 use endstop::provider::replay::Warning;
+use endstop::telemetry::TraceParent;
 use endstop::{Limits, Outcome, Termination};
 use serde::Serialize;
 use std::io::{self, IsTerminal};
@@ -127,7 +128,8 @@ impl RunSession {
         let (screen, limits) = (Screen::new(limits.clone()), limits.clone());
         let mut view = View { events, screen, streamed, limits, own: None };
         view.screen.answer_only = self.answer_only;
-        let mut handle = start(agent, begin, &mut view.screen)?;
+        let begun = || start(agent, begin, &mut view.screen);
+        let mut handle = TraceParent::above(telemetry::parent().as_ref(), begun)?;
         let own = Arc::new(OwnRun::new(agent.clone(), &handle));
         // Bound to a name, because dropping it closes the socket.
         let _control = Control::open(Arc::clone(&own) as Arc<dyn Controlled>);

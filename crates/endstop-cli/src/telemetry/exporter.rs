@@ -6,7 +6,7 @@
 use endstop::wire::redact::KnownKeys;
 use endstop_http::{Decoded, Full};
 use http::HeaderValue;
-use opentelemetry::{Array, KeyValue, StringValue, Value};
+use opentelemetry::{Array, Context, KeyValue, StringValue, Value};
 use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
 use opentelemetry_otlp::{MetricExporter, SpanExporter};
 use opentelemetry_sdk::Resource;
@@ -14,11 +14,12 @@ use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::metrics::Temporality;
 use opentelemetry_sdk::metrics::data::ResourceMetrics;
 use opentelemetry_sdk::metrics::exporter::PushMetricExporter;
-use opentelemetry_sdk::trace::SpanData;
+use opentelemetry_sdk::trace::{BatchSpanProcessor, Span, SpanData, SpanProcessor};
 use std::borrow::Cow;
 use std::error::Error;
 use std::future::{Future, ready};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::runtime::Runtime;
@@ -30,11 +31,16 @@ const MOST_OF_AN_ANSWER: usize = 64 << 10;
 
 /// The data that did not reach the collector.
 #[derive(Debug, Default)]
-pub(super) struct Lost(Mutex<State>);
+pub(super) struct Lost {
+    state: Mutex<State>,
+    /// Number of spans that have ended, and of those that the collector has.
+    ended: AtomicUsize,
+    arrived: AtomicUsize,
+}
 
 #[derive(Debug, Default)]
 struct State {
-    /// Number of spans, or of reports with metrics.
+    /// Number of reports with metrics.
     items: usize,
     /// The last problem, in this module's own words, because an error of the client may contain
     /// credentials.
@@ -43,17 +49,61 @@ struct State {
 
 impl Lost {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn went_wrong(&self, why: String) {
         self.state().why = why;
     }
 
-    /// Returns the number of lost items and the reason, or `None` if no loss is known.
-    pub(super) fn told(&self) -> Option<(usize, String)> {
+    /// Returns the number of lost items and the reason, or `None` if no loss is known. `is_over` unless some are
+    /// still on their way.
+    pub(super) fn told(&self, is_over: bool) -> Option<(usize, String)> {
         let state = self.state();
-        (state.items > 0).then(|| (state.items, state.why.clone()))
+        let arrived = self.arrived.load(Ordering::Relaxed);
+        let spans = self.ended.load(Ordering::Relaxed).saturating_sub(arrived);
+        let why = match state.why.as_str() {
+            "" if is_over => "they came faster than it takes them",
+            why => why,
+        };
+        let lost = state.items + spans;
+        (lost > 0 && !why.is_empty()).then(|| (lost, why.to_owned()))
+    }
+}
+
+/// Counts the spans that end, before the queue of the exporter drops those that it has no room for.
+#[derive(Debug)]
+pub(super) struct Counted {
+    queue: BatchSpanProcessor,
+    lost: Arc<Lost>,
+}
+
+impl Counted {
+    pub(super) fn new(exporter: Exporter, lost: Arc<Lost>) -> Counted {
+        Counted { queue: BatchSpanProcessor::builder(exporter).build(), lost }
+    }
+}
+
+impl SpanProcessor for Counted {
+    fn on_start(&self, span: &mut Span, context: &Context) {
+        self.queue.on_start(span, context);
+    }
+
+    fn on_end(&self, span: SpanData) {
+        self.lost.ended.fetch_add(1, Ordering::Relaxed);
+        self.queue.on_end(span);
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        self.queue.force_flush()
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.queue.shutdown_with_timeout(timeout)
+    }
+
+    fn set_resource(&mut self, resource: &Resource) {
+        self.queue.set_resource(resource);
     }
 }
 
@@ -78,9 +128,15 @@ impl Exporter {
         for KeyValue { key, value, .. } in &mut span.attributes {
             let Value::String(text) = value else { continue };
             // Model names and finish values come from the provider, which could echo a key.
-            let text: StringValue = match self.secrets.out_of_text(text.as_str()) {
-                Cow::Owned(clean) => clean.into(),
-                Cow::Borrowed(_) => text.clone(),
+            let text: StringValue = match key.as_str() {
+                // In JSON a secret may be escaped.
+                "gen_ai.input.messages" | "gen_ai.output.messages" => {
+                    self.secrets.out_of_json_text(text.to_string()).into()
+                }
+                _ => match self.secrets.out_of_text(text.as_str()) {
+                    Cow::Owned(clean) => clean.into(),
+                    Cow::Borrowed(_) => text.clone(),
+                },
             };
             // A `tracing` field has one value, but the convention requires a list with one reason
             // for each generation.
@@ -99,8 +155,8 @@ impl opentelemetry_sdk::trace::SpanExporter for Exporter {
             self.dress(span);
         }
         let sent = self.to.export(batch).await;
-        if sent.is_err() {
-            self.lost.state().items += spans;
+        if sent.is_ok() {
+            self.lost.arrived.fetch_add(spans, Ordering::Relaxed);
         }
         sent
     }

@@ -48,7 +48,8 @@ const OF_COSTS: [f64; 14] =
     [0.0001, 0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 50.0, 100.0];
 
 /// Attributes of a run's metrics.
-const RUN: [&str; 5] = [
+const RUN: [&str; 6] = [
+    "gen_ai.agent.name",
     "gen_ai.provider.name",
     "gen_ai.request.model",
     "endstop.termination",

@@ -11,6 +11,8 @@ mod metrics;
 mod otlp;
 mod settings;
 
+pub(crate) use settings::{parent, spans};
+
 #[cfg(not(feature = "otlp"))]
 pub(crate) use not_built::Telemetry;
 #[cfg(feature = "otlp")]

@@ -1,6 +1,6 @@
 //! The spans and metrics of this process, on their way to a collector.
 
-use super::exporter::{Client, Exporter, Lost, Metrics};
+use super::exporter::{Client, Counted, Exporter, Lost, Metrics};
 use super::metrics::MeterLayer;
 use super::settings::{Settings, Signal};
 use crate::output;
@@ -88,7 +88,7 @@ struct Loss {
 
 impl Loss {
     fn of(what: &str, to: String, lost: &Lost, is_ended: bool) -> Option<Loss> {
-        match lost.told() {
+        match lost.told(is_ended) {
             Some((1, why)) if what == "spans" => {
                 Some(Loss { what: "1 span".to_owned(), to, why: Some(why) })
             }
@@ -182,7 +182,7 @@ fn spans(settings: &Settings, secrets: &KnownKeys) -> Result<Sent<SdkTracerProvi
         .map_err(not_created)?;
     let exporter = Exporter::new(exporter, secrets.clone(), Arc::clone(&lost));
     let provider = SdkTracerProvider::builder()
-        .with_batch_exporter(exporter)
+        .with_span_processor(Counted::new(exporter, Arc::clone(&lost)))
         .with_resource(resource(settings))
         .build();
     Ok(Sent { provider, to: settings.host.clone(), lost })

@@ -4,6 +4,7 @@
 //! An empty variable counts as unset, as the specification requires.
 
 use endstop::core::limits::unknown_key;
+use endstop::telemetry::{SpanSettings, TraceParent};
 use endstop::wire::endpoint::is_loopback;
 use endstop::wire::redact::address;
 use std::time::Duration;
@@ -13,6 +14,46 @@ use url::Url;
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 const ALL: &str = "OTEL_EXPORTER_OTLP";
+
+/// The variable of the convention that shows content in spans.
+const CONTENT: &str = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT";
+
+/// Returns what the spans of an agent with this name show. A value that is not valid shows nothing more; it is reported
+/// when telemetry begins.
+pub(crate) fn spans(agent: Option<&str>) -> SpanSettings {
+    let variable = |name: &str| std::env::var(name).ok();
+    SpanSettings {
+        agent: agent.map(str::to_owned),
+        content: content(&variable).unwrap_or(false),
+        propagate: propagates(&variable),
+    }
+}
+
+/// Returns the place of this process in the trace of the program that started it.
+pub(crate) fn parent() -> Option<TraceParent> {
+    TraceParent::read(&std::env::var("TRACEPARENT").ok()?)
+}
+
+/// `true` if the environment asks for content.
+fn content(env: &dyn Fn(&str) -> Option<String>) -> Result<bool, String> {
+    let value = env(CONTENT).unwrap_or_default();
+    match value.trim().to_ascii_lowercase().as_str() {
+        "true" | "span_only" | "span_and_event" => Ok(true),
+        "" | "false" | "no_content" => Ok(false),
+        // Events are not sent, so content in events alone would be shown nowhere.
+        other => {
+            let problem = unknown_key(other, &["span_only", "no_content"]);
+            Err(format!("invalid {CONTENT} `{}`: {problem}", value.trim()))
+        }
+    }
+}
+
+/// `true` if each request gets its place in the trace. By default only those do that had one: an id of a trace is of no
+/// use to a provider, but to a gateway in between.
+fn propagates(env: &dyn Fn(&str) -> Option<String>) -> bool {
+    let names = env("OTEL_PROPAGATORS").unwrap_or_default();
+    names.split(',').any(|name| name.trim() == "tracecontext")
+}
 
 /// A kind of data, with variables of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +110,7 @@ impl Settings {
             })
         };
         let Some((variable, endpoint)) = either("ENDPOINT") else { return Ok(None) };
+        content(env)?;
         if value("OTEL_SDK_DISABLED").is_some_and(|value| value.trim().eq_ignore_ascii_case("true"))
         {
             return Ok(None);
@@ -138,7 +180,7 @@ impl Settings {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test")]
 mod tests {
-    use super::{Settings, Signal};
+    use super::{CONTENT, Settings, Signal, content, propagates};
     use std::time::Duration;
 
     fn of(pairs: &[(&str, &str)]) -> Result<Option<Settings>, String> {
@@ -220,6 +262,24 @@ mod tests {
     }
 
     #[test]
+    fn content_and_places_are_opt_in() {
+        let of = |value: &str| {
+            let value = value.to_owned();
+            move |_: &str| Some(value.clone())
+        };
+        for (value, shown) in [("TRUE", true), ("SPAN_ONLY", true), ("", false), ("false", false)] {
+            assert_eq!(content(&of(value)), Ok(shown), "{value}");
+        }
+        assert_eq!(content(&|_| None), Ok(false));
+        for (value, sent) in
+            [("tracecontext", true), ("baggage, tracecontext", true), ("none", false)]
+        {
+            assert_eq!(propagates(&of(value)), sent, "{value}");
+        }
+        assert!(!propagates(&|_| None));
+    }
+
+    #[test]
     fn span_variables_override_general_ones() {
         let settings = of(&[
             ENDPOINT,
@@ -246,6 +306,7 @@ mod tests {
                 "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
             ),
             (("OTEL_EXPORTER_OTLP_TIMEOUT", "10s"), "milliseconds"),
+            ((CONTENT, "EVENT_ONLY"), "span_only"),
         ] {
             let problem = of(&[ENDPOINT, pair]).unwrap_err();
             assert!(problem.contains(says) && !problem.contains("hunter2"), "{problem}");

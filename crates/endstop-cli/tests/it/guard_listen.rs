@@ -14,7 +14,7 @@ use std::process::Command;
 const TOKEN: &str = "guard-token-0123456789";
 
 /// The binary with a state folder of its own.
-fn command(cli: &Cli, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
+pub(crate) fn command(cli: &Cli, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
     let mut command = cli.command(args);
     command.env("XDG_STATE_HOME", cli.path("state")).env("TOKEN", TOKEN);
     command
@@ -25,7 +25,7 @@ fn run(cli: &Cli, args: &[&str]) -> Done {
 }
 
 /// A standing proxy and its address.
-struct Listening {
+pub(crate) struct Listening {
     started: Started,
     address: String,
 }
@@ -34,36 +34,56 @@ impl Listening {
     fn start(cli: &Cli, file: &str) -> Listening {
         cli.write("guard.toml", file);
         let args = ["guard", "--listen", "127.0.0.1:0", "--config", "guard.toml", "--json"];
-        let started = Started::new(command(cli, args), "");
+        Listening::of(command(cli, args))
+    }
+
+    pub(crate) fn of(command: Command) -> Listening {
+        let started = Started::new(command, "");
         eventually("the address", || started.stdout().contains("listening"));
         let line: Value = serde_json::from_str(started.stdout().lines().next().unwrap()).unwrap();
         Listening { started, address: line["address"].as_str().unwrap().to_owned() }
     }
 
-    fn turn(&self, run: &str, turn: usize, headers: &str) -> (u16, String) {
+    pub(crate) fn turn(&self, run: &str, turn: usize, headers: &str) -> (u16, String) {
         self.post(&format!("/run/{run}/v1/chat/completions"), &request(turn), headers)
     }
 
     fn post(&self, path: &str, body: &Value, headers: &str) -> (u16, String) {
+        let answer = self.exchange(path, body, headers).unwrap();
+        (answer.split(' ').nth(1).unwrap().parse().unwrap(), answer)
+    }
+
+    /// Makes a call, and returns what comes of its answer.
+    pub(crate) fn try_turn(&self, run: &str, turn: usize) -> std::io::Result<String> {
+        self.exchange(&format!("/run/{run}/v1/chat/completions"), &request(turn), "")
+    }
+
+    fn exchange(&self, path: &str, body: &Value, headers: &str) -> std::io::Result<String> {
         let body = body.to_string();
-        let mut stream = TcpStream::connect(&self.address).unwrap();
+        let mut stream = TcpStream::connect(&self.address)?;
         write!(
             stream,
             "POST {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\
              content-length: {}\r\n{headers}\r\n{body}",
             self.address,
             body.len()
-        )
-        .unwrap();
+        )?;
         let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        (answer.split(' ').nth(1).unwrap().parse().unwrap(), answer)
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
     }
 
-    fn stop(self, signal: Signal) -> Done {
-        let pid = Pid::from_child(&self.started.child);
-        kill_process(pid, signal).unwrap();
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.started.child), signal).unwrap();
+    }
+
+    pub(crate) fn finish(self) -> Done {
         self.started.finish()
+    }
+
+    pub(crate) fn stop(self, signal: Signal) -> Done {
+        self.signal(signal);
+        self.finish()
     }
 }
 
@@ -79,11 +99,11 @@ fn request(turn: usize) -> Value {
     json!({"model": "m", "messages": messages, "tools": [tool]})
 }
 
-fn server() -> endstop::testkit::Server {
+pub(crate) fn server() -> endstop::testkit::Server {
     answering(|request| Reply::turn(request, &Turn::call("bash", &json!({"n": request.number}))))
 }
 
-fn file(server: &endstop::testkit::Server, more: &str) -> String {
+pub(crate) fn file(server: &endstop::testkit::Server, more: &str) -> String {
     format!("[upstream]\nopenai = \"{}\"\n{more}", server.base_url())
 }
 

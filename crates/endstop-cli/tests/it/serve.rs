@@ -13,12 +13,12 @@ use std::process::Command;
 const TOKEN: &str = "serve-token-0123456789";
 
 /// A running server and its address.
-struct Serving {
+pub(crate) struct Serving {
     started: Started,
     address: String,
 }
 
-fn command(cli: &Cli, args: &[&str]) -> Command {
+pub(crate) fn command(cli: &Cli, args: &[&str]) -> Command {
     let mut all = vec!["serve", "--listen", "127.0.0.1:0", "--journal", "journal.db", "--json"];
     all.extend(args);
     let mut command = cli.command(all);
@@ -31,7 +31,7 @@ impl Serving {
         Serving::of(command(cli, args))
     }
 
-    fn of(command: Command) -> Serving {
+    pub(crate) fn of(command: Command) -> Serving {
         let started = Started::new(command, "");
         eventually("the address", || {
             assert!(!started.stderr().contains("error:"), "{}", started.stderr());
@@ -41,7 +41,7 @@ impl Serving {
         Serving { started, address: line["address"].as_str().unwrap().to_owned() }
     }
 
-    fn ask(&self, line: &str, headers: &str, body: &str) -> (u16, String) {
+    pub(crate) fn ask(&self, line: &str, headers: &str, body: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         write!(
             stream,
@@ -69,7 +69,7 @@ impl Serving {
         serde_json::from_str(&text).unwrap()
     }
 
-    fn begin(&self, agent: &str, task: &str) -> String {
+    pub(crate) fn begin(&self, agent: &str, task: &str) -> String {
         let run = self.post("/v1/runs", &json!({"agent": agent, "task": task}));
         run["run_id"].as_str().unwrap().to_owned()
     }
@@ -104,7 +104,7 @@ impl Serving {
     }
 
     /// Waits for the end of a run, and returns it.
-    fn ended(&self, id: &str) -> Value {
+    pub(crate) fn ended(&self, id: &str) -> Value {
         self.events(id, 0, |_| false);
         let run = self.run(id);
         assert_eq!(run["state"], "ended", "{run}");
@@ -115,7 +115,7 @@ impl Serving {
         kill_process(Pid::from_child(&self.started.child), signal).unwrap();
     }
 
-    fn stop(self, signal: Signal) -> Done {
+    pub(crate) fn stop(self, signal: Signal) -> Done {
         self.signal(signal);
         self.started.finish()
     }

@@ -3,6 +3,7 @@
 use crate::exchange::answer::AnswerFormat;
 use crate::exchange::{Kind, Seat, ThreadId};
 use crate::proxy::{AbortToken, Stop};
+use endstop::telemetry::{CallSpan, Operation};
 use endstop_core::{EffectId, Price};
 use endstop_wire::catalog::prices::ModelInfo;
 use endstop_wire::{Dialect, RequestFacts};
@@ -38,8 +39,7 @@ pub(super) struct CallFacts {
     pub(super) kind: Kind,
     /// `true` if the client is a coding agent that guard knows.
     pub(super) is_known_agent: bool,
-    /// `true` if the call makes no text: embeddings, images. It can be no answer of the program.
-    pub(super) is_metered: bool,
+    pub(super) operation: Operation,
     /// `true` if the provider works on after its response, which the client then asks for by its id.
     pub(super) is_background: bool,
     /// `true` if its key belongs to a subscription.
@@ -49,6 +49,7 @@ pub(super) struct CallFacts {
     pub(super) dialect: &'static Dialect,
     /// The host of the upstream.
     pub(super) host: Option<String>,
+    pub(super) port: u16,
     /// The price of the call, if it is known.
     pub(super) price: Option<Price>,
     /// The source of the call's price, if that is the catalogue.
@@ -59,6 +60,11 @@ impl CallFacts {
     /// The conversation of a call that is a turn.
     pub(super) fn thread(&self) -> Option<&ThreadId> {
         self.kind.is_turn().then_some(&self.seat.thread)
+    }
+
+    /// `true` if the call makes no text: embeddings, images. It can be no answer of the program.
+    pub(super) fn is_metered(&self) -> bool {
+        self.operation != Operation::Chat
     }
 }
 
@@ -139,6 +145,8 @@ pub(super) struct CallsInFlight {
     rests: BTreeSet<(Duration, u64)>,
     /// Calls whose response has passed while the provider works on, by the id of the response.
     held: HashMap<String, (Ticket, Arc<CallFacts>)>,
+    /// The spans of all of these, by their numbers; empty if no subscriber is interested.
+    spans: HashMap<u64, CallSpan>,
     next: u64,
 }
 
@@ -151,6 +159,21 @@ impl CallsInFlight {
 
     pub(super) fn insert(&mut self, number: u64, exchange: Exchange) {
         self.open.insert(number, exchange);
+    }
+
+    /// Notes the span of a call.
+    pub(super) fn is_shown_by(&mut self, number: u64, span: CallSpan) {
+        self.spans.insert(number, span);
+    }
+
+    /// The span of a call, if it is shown.
+    pub(super) fn span(&self, number: u64) -> Option<&CallSpan> {
+        self.spans.get(&number)
+    }
+
+    /// Takes the span of a call that has ended.
+    pub(super) fn take_span(&mut self, number: u64) -> Option<CallSpan> {
+        self.spans.remove(&number)
     }
 
     pub(super) fn get(&self, number: u64) -> Option<&Exchange> {
@@ -169,6 +192,7 @@ impl CallsInFlight {
     /// Removes all calls, because the run has ended.
     pub(super) fn take_all(&mut self) -> HashMap<u64, Exchange> {
         self.held.clear();
+        self.spans.drain().for_each(|(_, span)| span.abort());
         std::mem::take(&mut self.open)
     }
 

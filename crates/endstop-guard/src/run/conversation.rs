@@ -93,6 +93,7 @@ impl From<GuestReply> for Step {
 pub(super) enum Asked {
     Go {
         call: EffectId,
+        turn: u32,
         output_cap: Option<u64>,
     },
     /// The conversation has ended the run, with this outcome of its own.
@@ -199,7 +200,7 @@ impl Conversation {
         match admission {
             Admission::Go { call, turn, output_cap, .. } => {
                 self.admit_turn(turn, &mut account.ledger);
-                Asked::Go { call, output_cap }
+                Asked::Go { call, turn, output_cap }
             }
             Admission::Stop(outcome) => Asked::Stop(outcome),
             Admission::Reserve { .. } => {

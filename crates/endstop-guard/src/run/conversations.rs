@@ -171,7 +171,7 @@ impl Conversations {
         match facts.kind {
             kind if kind.is_turn() => true,
             Kind::Compaction { offers_tools } => offers_tools,
-            _ => self.lead.is_none() && !facts.is_known_agent && !facts.is_metered,
+            _ => self.lead.is_none() && !facts.is_known_agent && !facts.is_metered(),
         }
     }
 }

@@ -305,6 +305,7 @@ impl Guarded {
             };
             exchange.abort.abort(stop);
         }
+        self.trace.close(&outcome);
         outcome
     }
 

@@ -9,6 +9,7 @@ use super::settings::Settings;
 use super::shared::Shared;
 use crate::exchange::{ClientFacts, Route, RunKey, RunName, Salt, Threads};
 use crate::proxy::{RequestHead, UpstreamMap};
+use endstop::telemetry::TraceParent;
 use endstop_core::Price;
 use endstop_wire::WireFormat;
 use endstop_wire::catalog::prices::{ModelInfo, PriceSource};
@@ -119,7 +120,7 @@ impl Gate {
 
     /// Puts every call into one run, whatever the client says, and starts that run now.
     pub fn only(mut self, name: RunName) -> (Gate, RunHandle) {
-        let handle = self.run_of(&RunKey::of_prefix(&name));
+        let handle = self.run_of(&RunKey::of_prefix(&name), None);
         self.only = Some(name);
         (self, handle)
     }
@@ -159,7 +160,8 @@ impl Gate {
         self.upstreams.url(format, path, query).map_err(|error| error.to_string())
     }
 
-    pub(super) fn run_of(&self, key: &RunKey) -> RunHandle {
+    /// Returns a run, which starts if it is not known, at this place of a trace.
+    pub(super) fn run_of(&self, key: &RunKey, parent: Option<&TraceParent>) -> RunHandle {
         let mut runs = lock(&self.runs);
         if let Some(handle) = runs.by_key.get(key) {
             return handle.clone();
@@ -175,13 +177,11 @@ impl Gate {
                 handle.close(false, "the guard serves too many runs");
             }
         }
-        let handle = RunHandle(Shared::start(
-            key.clone(),
-            &self.settings(),
-            &self.threads,
-            &self.key_sets,
-            Arc::clone(&self.on_event),
-        ));
+        let start = || {
+            let on_event = Arc::clone(&self.on_event);
+            Shared::start(key.clone(), &self.settings(), &self.threads, &self.key_sets, on_event)
+        };
+        let handle = RunHandle(TraceParent::above(parent, start));
         runs.order.push_back(key.clone());
         runs.by_key.insert(key.clone(), handle.clone());
         drop(runs);

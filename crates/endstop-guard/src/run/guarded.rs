@@ -16,6 +16,7 @@ use super::event::{GuardEvent, OnEvent};
 use super::journal::RunRecord;
 use super::meter::{Counts, Meter};
 use super::settings::Settings;
+use super::trace::{Begun, RunTrace, responded};
 use crate::exchange::{Kind, Placed, RunKey, steady};
 use crate::proxy::RequestHead;
 use endstop::agent::GuestRecord;
@@ -77,6 +78,7 @@ pub(super) struct Guarded {
     pub(super) conversations: Conversations,
     pub(super) calls: CallsInFlight,
     pub(super) record: RunRecord,
+    pub(super) trace: RunTrace,
     on_event: OnEvent,
     pub(super) outcome: Option<Arc<Outcome>>,
     pub(super) after_end: AfterEnd,
@@ -118,7 +120,9 @@ impl Guarded {
         if let (Some(budget), true) = (&account.budget, is_recorded) {
             budget.saw_run(&identity.id);
         }
+        let trace = RunTrace::begin(&settings.spans, &identity.id);
         Guarded {
+            trace,
             identity,
             settings,
             account,
@@ -221,7 +225,7 @@ impl Guarded {
         if self.outcome.is_some() {
             return Admitted::Ended;
         }
-        let is_open_ended = facts.is_metered && call.output_cap.is_none();
+        let is_open_ended = facts.is_metered() && call.output_cap.is_none();
         let number = self.calls.number();
         let main = Place::Thread(placed.seat.thread.clone());
         let place = match placed.kind.is_turn() {
@@ -244,6 +248,7 @@ impl Guarded {
                 Step::Stop(outcome) => Some(outcome),
             }
         });
+        let model = call.model.clone();
         let asked = match stopped {
             Some(outcome) => Asked::Stop(outcome),
             None => conversation.ask(at, call, account),
@@ -254,9 +259,9 @@ impl Guarded {
                 self.stop(at, &outcome);
                 Admitted::Ended
             }
-            Asked::Go { call, output_cap } => {
+            Asked::Go { call, turn, output_cap } => {
                 self.counts.calls += 1;
-                self.counts.metered += u64::from(facts.is_metered);
+                self.counts.metered += u64::from(facts.is_metered());
                 if self.conversations.counts_as_turn(facts) {
                     self.rejected = None;
                 }
@@ -264,10 +269,36 @@ impl Guarded {
                 let exchange = Exchange::new(place.clone(), facts, is_open_ended);
                 let abort = exchange.abort.clone();
                 self.calls.insert(number, exchange);
+                self.shows_call(number, &place, (facts, head), (model, turn, output_cap));
                 let in_flight = self.calls.len() as u64;
                 self.counts.most_in_flight = self.counts.most_in_flight.max(in_flight);
                 Admitted::Go(Ticket { number, place, call, output_cap, abort })
             }
+        }
+    }
+
+    /// Opens the span of a call.
+    fn shows_call(
+        &mut self,
+        number: u64,
+        place: &Place,
+        (facts, head): (&CallFacts, &RequestHead),
+        (model, turn, output_cap): (Option<String>, u32, Option<u64>),
+    ) {
+        let is_turn = self.conversations.counts_as_turn(facts);
+        let thread = self.conversations.get(place).and_then(Conversation::name);
+        let span = self.trace.call(&Begun {
+            facts,
+            head,
+            model: model.as_deref().unwrap_or_default(),
+            run_id: &self.identity.id,
+            thread: thread.map(|name| &**name),
+            turn: is_turn.then_some(turn),
+            output_cap,
+            keys: self.record.keys(),
+        });
+        if let Some(span) = span {
+            self.calls.is_shown_by(number, span);
         }
     }
 
@@ -423,13 +454,25 @@ impl Guarded {
     /// Reports the end of a call, and returns what was booked for it.
     pub(super) fn ended(&mut self, at: Duration, ticket: &Ticket, response: Response) -> Spending {
         let before = self.spent().clone();
+        let span = self.calls.take_span(ticket.number);
+        if let Some(span) = &span {
+            let facts = match &response {
+                Ok(turn) => (Some(turn), None),
+                Err((error, partial)) => (partial.as_deref(), Some(error)),
+            };
+            responded(span, facts, self.settings.spans.content, self.record.keys());
+        }
         self.end_call(at, ticket, response);
-        self.spent().since(&before)
+        let spent = self.spent().since(&before);
+        if let (Some(span), Some(cost)) = (span, spent.known_cost()) {
+            span.cost(cost);
+        }
+        spent
     }
 
     fn end_call(&mut self, at: Duration, ticket: &Ticket, response: Response) {
         let exchange = self.calls.remove(ticket.number);
-        let is_metered = exchange.as_ref().is_some_and(|exchange| exchange.facts.is_metered);
+        let is_metered = exchange.as_ref().is_some_and(|exchange| exchange.facts.is_metered());
         let is_open_ended = exchange.as_ref().is_some_and(|exchange| exchange.is_open_ended);
         let is_counted = |turn: &ModelTurn| {
             turn.usage.input_tokens.is_some() && turn.usage.output_tokens.is_some()

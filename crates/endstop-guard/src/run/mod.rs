@@ -26,6 +26,7 @@ mod pricing;
 mod response;
 mod settings;
 mod shared;
+mod trace;
 
 pub use crate::clients::AwsKeys;
 pub(crate) use decide::{GateLine, decide_about, line_of, route_of};

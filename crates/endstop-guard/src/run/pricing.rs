@@ -44,6 +44,17 @@ pub(super) fn dialect_of(format: WireFormat, host: Option<&str>) -> &'static Dia
     at_host.unwrap_or_else(|| format.dialect())
 }
 
+/// Returns the id of the provider that has this host, or of the one that defined the format.
+pub(super) fn provider_of(format: WireFormat, host: Option<&str>) -> &'static str {
+    host.and_then(provider_at).map_or(format.provider(), |provider| provider.id)
+}
+
+/// The port of an address.
+pub(super) fn port_of(url: &Uri) -> u16 {
+    let standard = if url.scheme_str() == Some("http") { 80 } else { 443 };
+    url.port_u16().unwrap_or(standard)
+}
+
 /// `true` if an address is one of a provider's own for a format, which serves each path as its documentation has it.
 pub(super) fn is_at_provider(url: &Uri, format: WireFormat) -> bool {
     let provider = url.host().and_then(provider_at);

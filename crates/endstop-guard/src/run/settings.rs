@@ -4,6 +4,7 @@ use super::journal::JournalSettings;
 use super::meter::Meter;
 use crate::clients::AwsKeys;
 use endstop::budget::SharedBudget;
+use endstop::telemetry::SpanSettings;
 use endstop_core::{GuestMode, Limits, Price, TerminationPolicy, ToolPolicy, Watch};
 use endstop_wire::catalog::prices::PriceBook;
 use std::fmt;
@@ -111,6 +112,8 @@ pub struct Settings {
     pub meter: Arc<Meter>,
     /// The journal, if runs are recorded.
     pub journal: Option<JournalSettings>,
+    /// What the spans of runs show, in a build of `endstop` with its feature `tracing`.
+    pub spans: SpanSettings,
 }
 
 impl Settings {
@@ -184,6 +187,7 @@ impl Default for Settings {
             budget: None,
             meter: Arc::default(),
             journal: None,
+            spans: SpanSettings::default(),
         }
     }
 }

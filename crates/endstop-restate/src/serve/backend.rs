@@ -186,6 +186,7 @@ impl DurableRuns {
                 task: accepted.request.task,
                 limits: accepted.request.limits,
                 origin: accepted.request.origin.map(for_client),
+                trace_parent: None,
             },
             state,
             created_ms: accepted.created_ms,
@@ -247,10 +248,11 @@ impl DurableRuns {
         request: BranchRequest,
     ) -> Result<Started, BackendError> {
         let first = self.found(run).await?.accepted.request;
-        let BranchRequest { turn, message, limits, accept_redacted } = request;
+        let BranchRequest { turn, message, limits, accept_redacted, trace_parent } = request;
         let origin = Origin { run: run.to_owned(), turn, message, accept_redacted };
         let (agent, task) = (first.agent, first.task);
-        self.accept(owner, key, Asked { agent, task, limits, origin: Some(origin) }).await
+        let origin = Some(origin);
+        self.accept(owner, key, Asked { agent, task, limits, origin, trace_parent }).await
     }
 
     /// Checks that a run can be branched at this place.

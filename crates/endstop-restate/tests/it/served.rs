@@ -110,7 +110,13 @@ fn attempt(worker: &Worker, run: &str, past: &Past, answer: Option<Answer>) -> A
 }
 
 pub(crate) fn request() -> RunRequest {
-    RunRequest { agent: "a".to_owned(), task: "Work.".to_owned(), limits: Map::new(), origin: None }
+    RunRequest {
+        agent: "a".to_owned(),
+        task: "Work.".to_owned(),
+        limits: Map::new(),
+        origin: None,
+        trace_parent: None,
+    }
 }
 
 pub(crate) fn kind<T: std::fmt::Debug>(result: Result<T, BackendError>) -> ErrorKind {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 fn branch_at(turn: u32, message: Option<&str>) -> BranchRequest {
     let message = message.map(str::to_owned);
-    BranchRequest { turn, message, limits: Map::new(), accept_redacted: false }
+    BranchRequest { turn, message, limits: Map::new(), accept_redacted: false, trace_parent: None }
 }
 
 #[tokio::test(flavor = "multi_thread")]

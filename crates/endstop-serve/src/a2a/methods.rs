@@ -73,6 +73,7 @@ impl Caller {
             task: message.task(),
             limits: message.limits()?,
             origin: None,
+            trace_parent: self.trace_parent.clone(),
         };
         let started = self.app.runs.start(&self.client, Some(&message.key()), request).await?;
         let known = self.known(started.id()).await?;

@@ -8,6 +8,7 @@ use super::stream;
 use crate::access::Client;
 use crate::api::{Failure, bounded, json};
 use crate::app::App;
+use crate::backend::trace_parent;
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Path, State};
@@ -48,7 +49,7 @@ pub(super) async fn call(
         Err((id, error)) => return Ok(answer(&id, Err(&error))),
     };
     // From here on every error is one of the protocol.
-    let caller = Caller { app, client, agent };
+    let caller = Caller { app, client, agent, trace_parent: trace_parent(&headers) };
     let done = match &*call.method {
         "SendStreamingMessage" => stream::send(&caller, &call.id, call.params).await,
         "SubscribeToTask" => stream::subscribe(&caller, &call.id, call.params).await,

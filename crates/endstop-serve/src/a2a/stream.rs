@@ -52,6 +52,7 @@ fn open(caller: &Caller, call: &Value, known: &Known, reader: Option<EventReader
             app: caller.app.clone(),
             client: caller.client.clone(),
             agent: caller.agent.clone(),
+            trace_parent: None,
         },
         call: call.clone(),
         task: known.run.id.clone(),

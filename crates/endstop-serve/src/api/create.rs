@@ -6,7 +6,7 @@ use super::failure::Failure;
 use super::view::RunView;
 use crate::access::Client;
 use crate::app::App;
-use crate::backend::{BackendError, BranchRequest, RunBody, Started};
+use crate::backend::{BackendError, BranchRequest, RunBody, RunRequest, Started, trace_parent};
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Path, State};
@@ -29,7 +29,8 @@ pub(super) async fn create(
 ) -> Result<Response, Failure> {
     let key = key(&headers)?;
     let request: RunBody = body::json(&app, &headers, body).await?;
-    let started = app.runs.start(&client, key.as_deref(), request.into()).await;
+    let request = RunRequest { trace_parent: trace_parent(&headers), ..request.into() };
+    let started = app.runs.start(&client, key.as_deref(), request).await;
     answered(&app, &client, started).await
 }
 
@@ -42,6 +43,7 @@ pub(super) async fn branch(
 ) -> Result<Response, Failure> {
     let key = key(&headers)?;
     let request: BranchRequest = body::json(&app, &headers, body).await?;
+    let request = BranchRequest { trace_parent: trace_parent(&headers), ..request };
     let started = app.runs.branch(&client, key.as_deref(), &id, request).await;
     answered(&app, &client, started).await
 }

@@ -21,6 +21,6 @@ pub use events::{After, EventFrames, EventSource};
 pub(crate) use events::{Frame, Framer, event_of, open_requests};
 pub use future::{Answering, Waiting};
 pub use interface::Backend;
-pub(crate) use request::RunBody;
 pub use request::{BranchRequest, Origin, RunRequest};
+pub(crate) use request::{RunBody, trace_parent};
 pub use run::{AgentInfo, Filter, RunInfo, RunState, Started, Stop, Totals};

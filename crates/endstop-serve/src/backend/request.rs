@@ -2,8 +2,10 @@
 
 use super::error::{BackendError, ErrorKind};
 use endstop::journal::RecordedRun;
+use endstop::telemetry::TraceParent;
 use endstop::wire::redact::KnownKeys;
 use endstop::{Branch, Limits};
+use http::HeaderMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -25,7 +27,7 @@ pub(crate) struct RunBody {
 
 impl From<RunBody> for RunRequest {
     fn from(RunBody { agent, task, limits }: RunBody) -> RunRequest {
-        RunRequest { agent, task, limits, origin: None }
+        RunRequest { agent, task, limits, origin: None, trace_parent: None }
     }
 }
 
@@ -44,6 +46,14 @@ pub struct BranchRequest {
     /// Branch although secrets were removed from the conversation when it was journalled.
     #[serde(default)]
     pub accept_redacted: bool,
+    /// The place of the request in a trace.
+    #[serde(skip)]
+    pub trace_parent: Option<TraceParent>,
+}
+
+/// Returns the place of a request in the trace of its client.
+pub(crate) fn trace_parent(headers: &HeaderMap) -> Option<TraceParent> {
+    TraceParent::read(headers.get("traceparent")?.to_str().ok()?)
 }
 
 /// An accepted request, as it is stored.
@@ -61,6 +71,10 @@ pub struct RunRequest {
     /// the run of another one here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<Origin>,
+    /// The place of the request in a trace: its header `traceparent`. Not stored, and not a part of what makes two
+    /// requests equal, because a client that repeats one does so at another place.
+    #[serde(skip)]
+    pub trace_parent: Option<TraceParent>,
 }
 
 /// The place in another run that a run branches from, and how.
@@ -169,7 +183,13 @@ mod tests {
 
     fn request(limits: Value) -> RunRequest {
         let Value::Object(limits) = limits else { panic!("not an object") };
-        RunRequest { agent: "a".to_owned(), task: "t".to_owned(), limits, origin: None }
+        RunRequest {
+            agent: "a".to_owned(),
+            task: "t".to_owned(),
+            limits,
+            origin: None,
+            trace_parent: None,
+        }
     }
 
     #[test]

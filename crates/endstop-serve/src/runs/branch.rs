@@ -18,7 +18,7 @@ impl Runs {
         request: BranchRequest,
     ) -> Result<Started, BackendError> {
         let row = self.row(id)?.ok_or_else(BackendError::unknown_run)?;
-        let BranchRequest { turn, message, limits, accept_redacted } = request;
+        let BranchRequest { turn, message, limits, accept_redacted, trace_parent } = request;
         let origin = Origin { run: row.id, turn, message, accept_redacted };
         let known = key.map(|key| self.shared.store.by_key(owner, key)).transpose()?;
         // A repeated request returns its run, also if the other run was removed since.
@@ -27,7 +27,8 @@ impl Runs {
                 .map_err(|problem| BackendError::new(ErrorKind::InvalidRun, problem))?;
         }
         let (agent, task) = (row.request.agent, row.request.task);
-        self.create(owner, key, RunRequest { agent, task, limits, origin: Some(origin) })
+        let origin = Some(origin);
+        self.create(owner, key, RunRequest { agent, task, limits, origin, trace_parent })
     }
 
     /// Checks that the run can be branched there.

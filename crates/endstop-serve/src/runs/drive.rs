@@ -10,6 +10,7 @@ use endstop::agent::end_interrupted;
 use endstop::core::ParkRequest;
 use endstop::journal::JournalErrorKind;
 use endstop::park::RunStatus;
+use endstop::telemetry::TraceParent;
 use endstop::wire::redact::KnownKeys;
 use endstop::{AgentEvent, AgentEventKind, Outcome, Resume, RunHandle, RunInput, StartError};
 use std::any::Any;
@@ -310,13 +311,16 @@ async fn build(shared: &Arc<Shared>, waiting: &Waiting) -> Result<BuiltAgent, St
 
 /// Starts or resumes the run, or starts it as a branch.
 fn start(agent: &endstop::Agent, waiting: &Waiting) -> Result<RunHandle, String> {
-    let started = if waiting.resume {
-        agent.resume(Resume::new(&waiting.id))
-    } else if let Some(origin) = &waiting.request.origin {
-        agent.branch(origin.branch(&waiting.id))
-    } else {
-        agent.run(RunInput::new(&waiting.request.task).id(&waiting.id))
+    let start = || {
+        if waiting.resume {
+            agent.resume(Resume::new(&waiting.id))
+        } else if let Some(origin) = &waiting.request.origin {
+            agent.branch(origin.branch(&waiting.id))
+        } else {
+            agent.run(RunInput::new(&waiting.request.task).id(&waiting.id))
+        }
     };
+    let started = TraceParent::above(waiting.request.trace_parent.as_ref(), start);
     started.map_err(|error| match error {
         StartError::Changed(_) => format!("the agent has changed since the run started: {error}"),
         error => error.to_string(),

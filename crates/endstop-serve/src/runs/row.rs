@@ -119,6 +119,7 @@ pub(super) fn row(row: &Row<'_>) -> rusqlite::Result<RunRow> {
         task: String::new(),
         limits: serde_json::Map::new(),
         origin: None,
+        trace_parent: None,
     });
     let stop = match row.get::<_, Option<String>>(6)?.as_deref() {
         Some("terminate") => Some(Stop::Terminate),

@@ -344,6 +344,7 @@ mod tests {
                 task: "t".to_owned(),
                 limits: serde_json::Map::new(),
                 origin: None,
+                trace_parent: None,
             };
             let new = NewRun {
                 id: "r",

@@ -174,6 +174,7 @@ impl Summarise {
                 epoch: 0,
                 output_cap: Some(self.most_output),
                 details: false,
+                trace_parent: None,
             });
             loop {
                 match std::future::poll_fn(|cx| call.as_mut().poll_next(cx)).await {

@@ -115,6 +115,8 @@ pub struct CallSpec<'a> {
     /// `true` if the caller reads reasoning and arguments as they arrive. If it is `false`, a
     /// stream should report only the number of their characters, because that costs less.
     pub details: bool,
+    /// The place of the call in a trace, to be sent as the header `traceparent`.
+    pub trace_parent: Option<&'a str>,
 }
 
 /// A complete or partial response.

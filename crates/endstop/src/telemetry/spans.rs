@@ -1,62 +1,42 @@
-//! Opens and closes the spans: `invoke_agent` for a run, `chat` for each attempt at a model call,
-//! `execute_tool` for each tool call.
+//! The spans of runs and of their calls: `invoke_agent` for a run, `chat` for each attempt at a model call.
 //!
-//! ```text
-//! invoke_agent
-//! ├── chat MODEL             one per attempt, also for each retry
-//! └── execute_tool NAME
-//!     └── invoke_agent       if the tool runs an agent
-//! ```
-//!
-//! A bridge to OpenTelemetry reads the name, the kind and the status of a span from `otel.name`,
-//! `otel.kind` and `otel.status_code`.
+//! Each loop opens them here: that of agents by `trace.rs`, and those of other programs themselves. A bridge to
+//! OpenTelemetry reads the name, the kind and the status of a span from `otel.name`, `otel.kind` and
+//! `otel.status_code`.
 
-use crate::provider::{Provider, Response};
-use endstop_core::{
-    EffectId, ErrorClass, Outcome, RunEvent, TerminationSignal, ToolStart, ToolStatus, Usage,
-};
-use std::collections::HashMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use super::content;
+use super::facts::{Answer, CallFacts, RunFacts};
+use super::parent::TraceParent;
+use endstop_core::{Message, NanoUsd, Outcome, Usage};
+use endstop_wire::redact::KnownKeys;
 use tracing::field::Empty;
-use tracing::instrument::Instrumented;
-use tracing::{Instrument, Span, info_span};
+use tracing::{Span, info_span};
 
-/// The spans of a run; `None` if no subscriber is interested.
-#[derive(Default)]
-pub(crate) struct Trace(Option<Box<Spans>>);
+/// The span of a run. It closes when all of its clones and all of its calls are dropped.
+#[derive(Clone, Debug)]
+pub struct RunSpan(pub(super) Span);
 
-struct Spans {
-    run: Span,
-    provider: String,
-    model: String,
-    server: Option<(String, u16)>,
-    streaming: bool,
-    call: Option<Span>,
-    /// `true` if the run aborted the call. The span closes at the end of the step that aborted it.
-    cut: bool,
-    /// Running tools, with the provider's ids of their calls.
-    tools: HashMap<EffectId, (Span, String)>,
-    /// The tool whose end the kernel is handling in this step.
-    ending: Option<(EffectId, ToolStatus)>,
+impl Default for RunSpan {
+    /// The span of a run that is not shown.
+    fn default() -> RunSpan {
+        RunSpan(Span::none())
+    }
 }
 
-impl Trace {
+impl RunSpan {
     /// Opens the span of a run, under the span that the caller is in.
-    pub(crate) fn begin(
-        asked: &dyn Provider,
-        (provider, model): (Option<&str>, Option<&str>),
-        streaming: bool,
-        run_id: Option<&str>,
-    ) -> Trace {
-        let provider = convention(provider.unwrap_or("_OTHER"));
-        let run = info_span!(
+    pub fn begin(facts: &RunFacts<'_>) -> RunSpan {
+        RunSpan(info_span!(
             target: "endstop",
             "invoke_agent",
+            otel.name = facts.agent.map(|agent| format!("invoke_agent {agent}")),
             otel.kind = "internal",
             otel.status_code = Empty,
             gen_ai.operation.name = "invoke_agent",
-            gen_ai.provider.name = provider,
-            gen_ai.request.model = model,
+            gen_ai.provider.name = facts.provider.map(convention),
+            gen_ai.request.model = facts.model,
+            gen_ai.agent.name = facts.agent,
+            gen_ai.conversation.id = facts.id,
             gen_ai.usage.input_tokens = Empty,
             gen_ai.usage.output_tokens = Empty,
             gen_ai.usage.cache_read.input_tokens = Empty,
@@ -64,7 +44,7 @@ impl Trace {
             gen_ai.usage.cache_creation.input_tokens = Empty,
             gen_ai.usage.reasoning.output_tokens = Empty,
             error.type = Empty,
-            endstop.run_id = run_id,
+            endstop.run_id = facts.id,
             endstop.termination = Empty,
             endstop.category = Empty,
             endstop.decided_by = Empty,
@@ -73,57 +53,42 @@ impl Trace {
             endstop.tool_calls = Empty,
             endstop.cost_usd = Empty,
             endstop.cost_unknown = Empty,
-        );
-        // Without a subscriber nothing is allocated, so that the feature costs nothing if unused.
-        if run.is_disabled() {
-            return Trace(None);
-        }
-        // `server` is user code. If it panics, only these two attributes are lost.
-        let server = catch_unwind(AssertUnwindSafe(|| {
-            asked.server().map(|(host, port)| (host.to_owned(), port))
-        }));
-        Trace(Some(Box::new(Spans {
-            run,
-            provider: provider.to_owned(),
-            model: model.unwrap_or_default().to_owned(),
-            server: server.ok().flatten(),
-            streaming,
-            call: None,
-            cut: false,
-            tools: HashMap::new(),
-            ending: None,
-        })))
+        ))
     }
 
-    /// Names another provider and model in the spans of the calls from now on.
-    pub(crate) fn switched(&mut self, to: &dyn Provider) {
-        let Some(spans) = &mut self.0 else { return };
-        // The provider is user code. If it panics, the attributes stay those of the model before.
-        let named = catch_unwind(AssertUnwindSafe(|| {
-            let server = to.server().map(|(host, port)| (host.to_owned(), port));
-            (convention(to.name()).to_owned(), to.model().to_owned(), server)
-        }));
-        if let Ok((provider, model, server)) = named {
-            (spans.provider, spans.model, spans.server) = (provider, model, server);
+    /// `true` if no subscriber is interested.
+    pub fn is_disabled(&self) -> bool {
+        self.0.is_disabled()
+    }
+
+    /// Names the provider and the model of a run that began without them.
+    pub fn name(&self, provider: &str, model: &str) {
+        self.0.record("gen_ai.provider.name", convention(provider));
+        if !model.is_empty() {
+            self.0.record("gen_ai.request.model", model);
         }
     }
 
-    /// Opens the span of an attempt at a model call.
-    pub(crate) fn call_begins(&mut self, turn: u32, attempt: u32, output_cap: Option<u64>) {
-        let Some(spans) = &mut self.0 else { return };
-        let call = info_span!(
+    /// Opens the span of an attempt at a call.
+    pub fn call(&self, facts: &CallFacts<'_>) -> CallSpan {
+        if self.is_disabled() {
+            return CallSpan::default();
+        }
+        let operation = facts.operation.as_str();
+        CallSpan(info_span!(
             target: "endstop",
-            parent: &spans.run,
+            parent: &self.0,
             "chat",
-            // Trimmed, because a provider without a model name would end the name with a space.
-            otel.name = format!("chat {}", spans.model).trim_end(),
+            // Trimmed, because a call without a model name would end the name with a space.
+            otel.name = format!("{operation} {}", facts.model).trim_end(),
             otel.kind = "client",
             otel.status_code = Empty,
-            gen_ai.operation.name = "chat",
-            gen_ai.provider.name = spans.provider,
-            gen_ai.request.model = spans.model,
-            gen_ai.request.max_tokens = output_cap.map(|tokens| tokens as i64),
-            gen_ai.request.stream = spans.streaming.then_some(true),
+            gen_ai.operation.name = operation,
+            gen_ai.provider.name = convention(facts.provider),
+            gen_ai.request.model = facts.model,
+            gen_ai.request.max_tokens = facts.output_cap.map(|tokens| tokens as i64),
+            gen_ai.request.stream = facts.streaming.then_some(true),
+            gen_ai.conversation.id = facts.run_id,
             gen_ai.response.model = Empty,
             gen_ai.response.id = Empty,
             gen_ai.response.finish_reasons = Empty,
@@ -133,169 +98,26 @@ impl Trace {
             gen_ai.usage.cache_write.input_tokens = Empty,
             gen_ai.usage.cache_creation.input_tokens = Empty,
             gen_ai.usage.reasoning.output_tokens = Empty,
-            server.address = spans.server.as_ref().map(|(host, _)| host.as_str()),
-            server.port = spans.server.as_ref().map(|(_, port)| i64::from(*port)),
+            gen_ai.input.messages = Empty,
+            gen_ai.output.messages = Empty,
+            server.address = facts.server.map(|(host, _)| host),
+            server.port = facts.server.map(|(_, port)| i64::from(port)),
             error.type = Empty,
-            endstop.turn = i64::from(turn),
-            endstop.attempt = i64::from(attempt),
+            endstop.turn = facts.turn.map(i64::from),
+            endstop.attempt = facts.attempt.map(i64::from),
+            endstop.thread = facts.thread,
             endstop.signal = Empty,
             endstop.aborted = Empty,
-        );
-        (spans.call, spans.cut) = (Some(call), false);
+            endstop.cost_usd = Empty,
+        ))
     }
 
-    /// Runs the provider's code within the span of the call.
-    pub(crate) fn in_call<T>(&self, code: impl FnOnce() -> T) -> T {
-        match self.0.as_ref().and_then(|spans| spans.call.as_ref()) {
-            Some(call) => call.in_scope(code),
-            None => code(),
-        }
-    }
-
-    /// Closes the span of the call with its complete response.
-    pub(crate) fn answered(&mut self, response: &Response, signal: &TerminationSignal) {
-        let Some(call) = self.take_call() else { return };
-        respond(&call, response);
-        let raw = signal.provider_specific.original_value.as_str();
-        if !raw.is_empty() {
-            call.record("gen_ai.response.finish_reasons", raw);
-        }
-        call.record("endstop.signal", signal.reason.as_str());
-    }
-
-    /// Closes the span of a failed call, with the part of the response that arrived.
-    pub(crate) fn failed(&mut self, class: ErrorClass, partial: Option<&Response>) {
-        let Some(call) = self.take_call() else { return };
-        if let Some(partial) = partial {
-            respond(&call, partial);
-        }
-        error(&call, class.as_str());
-    }
-
-    /// Closes the span of a call in which the provider panicked.
-    pub(crate) fn call_panicked(&mut self) {
-        if let Some(call) = self.take_call() {
-            error(&call, "panic");
-        }
-    }
-
-    /// Marks the call as aborted by the run. If the run aborts it because it failed, a later event
-    /// of the same step reports the failure, so the span stays open until then.
-    pub(crate) fn aborted(&mut self) {
-        if let Some(spans) = &mut self.0 {
-            spans.cut = spans.call.is_some();
-        }
-    }
-
-    fn take_call(&mut self) -> Option<Span> {
-        self.0.as_mut()?.call.take()
-    }
-
-    /// Opens the span of a tool call.
-    pub(crate) fn tool_begins(&mut self, start: &ToolStart) {
-        let Some(spans) = &mut self.0 else { return };
-        let tool = info_span!(
-            target: "endstop",
-            parent: &spans.run,
-            "execute_tool",
-            otel.name = format!("execute_tool {}", start.call.name),
-            otel.kind = "internal",
-            otel.status_code = Empty,
-            gen_ai.operation.name = "execute_tool",
-            gen_ai.tool.name = start.call.name,
-            gen_ai.tool.call.id = start.call.id,
-            gen_ai.tool.type = "function",
-            error.type = Empty,
-            endstop.tool_status = Empty,
-        );
-        spans.tools.insert(start.id, (tool, start.call.id.clone()));
-    }
-
-    /// Runs the work of a tool within its span, so that spans opened there are its children.
-    pub(crate) fn of_tool<F>(&self, id: EffectId, work: F) -> Instrumented<F> {
-        let tool = self.0.as_ref().and_then(|spans| spans.tools.get(&id));
-        work.instrument(tool.map_or_else(Span::none, |(span, _)| span.clone()))
-    }
-
-    /// Records the status that a tool ended with. The kernel may correct it in the same step, so
-    /// the span stays open until the step ends.
-    pub(crate) fn tool_ends(&mut self, id: EffectId, status: ToolStatus) {
-        if let Some(spans) = &mut self.0 {
-            spans.ending = Some((id, status));
-        }
-    }
-
-    /// Closes the span of a tool that panicked.
-    pub(crate) fn tool_panicked(&mut self, id: EffectId) {
-        if let Some((tool, _)) = self.0.as_mut().and_then(|spans| spans.tools.remove(&id)) {
-            tool.record("endstop.tool_status", ToolStatus::Error.as_str());
-            error(&tool, "panic");
-        }
-    }
-
-    /// Runs the work of hooks, prompts and compactors within the span of the run.
-    pub(crate) fn of_run<F>(&self, work: F) -> Instrumented<F> {
-        work.instrument(self.0.as_ref().map_or_else(Span::none, |spans| spans.run.clone()))
-    }
-
-    /// Reads an event that the kernel emitted in this step.
-    pub(crate) fn told(&mut self, event: &RunEvent) {
-        let Some(spans) = &mut self.0 else { return };
-        match event {
-            // The run aborted the call because it stalled or took too long.
-            RunEvent::AttemptFailed { error: problem, .. } if spans.cut => {
-                if let Some(call) = spans.call.take() {
-                    error(&call, problem.class.as_str());
-                }
-            }
-            RunEvent::ToolFinished { status, call_id, .. } => match &mut spans.ending {
-                Some((_, known)) => *known = *status,
-                // The tool did not stop when it was aborted, and the run continues without it.
-                None if *status == ToolStatus::Timeout => {
-                    let mut running = spans.tools.iter();
-                    spans.ending = running
-                        .find(|(_, (_, known))| known == call_id)
-                        .map(|(id, _)| (*id, *status));
-                    self.settle_tool();
-                }
-                None => {}
-            },
-            _ => {}
-        }
-    }
-
-    /// Closes the spans that ended in this step, after all of its effects were performed.
-    pub(crate) fn settle(&mut self) {
-        let Some(spans) = &mut self.0 else { return };
-        if std::mem::take(&mut spans.cut)
-            && let Some(call) = spans.call.take()
-        {
-            call.record("endstop.aborted", true);
-        }
-        self.settle_tool();
-    }
-
-    fn settle_tool(&mut self) {
-        if let Some(spans) = &mut self.0
-            && let Some((id, status)) = spans.ending.take()
-            && let Some((tool, _)) = spans.tools.remove(&id)
-        {
-            tool_ended(&tool, status);
-        }
-    }
-
-    /// Closes the span of the run and everything that is still open within it.
-    pub(crate) fn ended(&mut self, outcome: &Outcome) {
-        self.aborted();
-        self.settle();
-        let Some(spans) = self.0.take() else { return };
-        // The kernel has ended; it will not report on tools that still run.
-        for (tool, _) in spans.tools.values() {
-            tool_ended(tool, ToolStatus::Aborted);
-        }
-        let run = &spans.run;
+    /// Records the ending.
+    pub fn end(&self, outcome: &Outcome) {
+        let run = &self.0;
         if let Some(id) = &outcome.run_id {
             run.record("endstop.run_id", id.as_str());
+            run.record("gen_ai.conversation.id", id.as_str());
         }
         // The other attributes are recorded only now, because they are known only at the end.
         run.record("endstop.termination", outcome.termination.as_str());
@@ -318,26 +140,102 @@ impl Trace {
     }
 }
 
-fn error(span: &Span, kind: &str) {
+/// The span of an attempt at a call. It closes when all of its clones are dropped.
+#[derive(Clone, Debug)]
+pub struct CallSpan(pub(super) Span);
+
+impl Default for CallSpan {
+    /// The span of a call that is not shown.
+    fn default() -> CallSpan {
+        CallSpan(Span::none())
+    }
+}
+
+impl CallSpan {
+    /// `true` if no subscriber is interested.
+    pub fn is_disabled(&self) -> bool {
+        self.0.is_disabled()
+    }
+
+    /// Shows the messages of the request, without these secrets. They are given from the newest to the oldest, because
+    /// the newest are kept if all are too long.
+    pub fn ask<'a>(&self, newest_first: impl Iterator<Item = &'a Message>, keys: &KnownKeys) {
+        if !self.is_disabled() {
+            self.0.record("gen_ai.input.messages", content::input(newest_first, keys));
+        }
+    }
+
+    /// Records an answer, or the part of one that arrived, without these secrets.
+    pub fn answer(&self, answer: &Answer<'_>, keys: &KnownKeys) {
+        if self.is_disabled() {
+            return;
+        }
+        let Answer { model, id, usage, cost, signal, parts } = *answer;
+        // A server chooses these values, and could echo a key.
+        for (name, value) in [("gen_ai.response.model", model), ("gen_ai.response.id", id)] {
+            if let Some(value) = value {
+                self.0.record(name, &*keys.out_of_text(value));
+            }
+        }
+        if let Some(usage) = usage {
+            used(&self.0, usage);
+        }
+        if let Some(cost) = cost {
+            self.cost(cost);
+        }
+        let raw = signal.map(|signal| signal.provider_specific.original_value.as_str());
+        let finish = keys.out_of_text(raw.unwrap_or_default());
+        if !finish.is_empty() {
+            self.0.record("gen_ai.response.finish_reasons", &*finish);
+        }
+        if let Some(signal) = signal {
+            self.0.record("endstop.signal", signal.reason.as_str());
+        }
+        if !parts.is_empty() {
+            self.0.record("gen_ai.output.messages", content::output(parts, &finish, keys));
+        }
+    }
+
+    /// Records the cost.
+    pub fn cost(&self, cost: NanoUsd) {
+        self.0.record("endstop.cost_usd", cost.to_usd());
+    }
+
+    /// Records a failure of this kind.
+    pub fn fail(&self, kind: &str) {
+        error(&self.0, kind);
+    }
+
+    /// Records that the run stopped the call.
+    pub fn abort(&self) {
+        self.0.record("endstop.aborted", true);
+    }
+
+    /// Connects the call with a span of another program.
+    pub fn link(&self, to: &TraceParent) {
+        #[cfg(feature = "opentelemetry")]
+        tracing_opentelemetry::OpenTelemetrySpanExt::add_link(&self.0, to.context());
+        #[cfg(not(feature = "opentelemetry"))]
+        let _ = to;
+    }
+
+    /// The place of the call, for the server that it goes to. `None` without the feature `opentelemetry`, or
+    /// without a bridge to OpenTelemetry.
+    pub fn place(&self) -> Option<TraceParent> {
+        #[cfg(feature = "opentelemetry")]
+        {
+            use opentelemetry::trace::TraceContextExt as _;
+            let context = tracing_opentelemetry::OpenTelemetrySpanExt::context(&self.0);
+            TraceParent::of(context.span().span_context())
+        }
+        #[cfg(not(feature = "opentelemetry"))]
+        None
+    }
+}
+
+pub(super) fn error(span: &Span, kind: &str) {
     span.record("error.type", kind);
     span.record("otel.status_code", "ERROR");
-}
-
-fn tool_ended(tool: &Span, status: ToolStatus) {
-    tool.record("endstop.tool_status", status.as_str());
-    if status.is_error() {
-        error(tool, status.as_str());
-    }
-}
-
-fn respond(call: &Span, response: &Response) {
-    if let Some(model) = &response.model {
-        call.record("gen_ai.response.model", model.as_str());
-    }
-    if let Some(id) = &response.id {
-        call.record("gen_ai.response.id", id.as_str());
-    }
-    used(call, &response.usage);
 }
 
 /// Records the token counts; a count that was not reported is left out.
@@ -378,48 +276,7 @@ fn convention(provider: &str) -> &str {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test")]
 mod tests {
-    use super::*;
-    use crate::testkit::ScriptedModel;
-    use endstop_core::{Confidence, SignalReason, ToolCall};
-    use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
-    use std::alloc::System;
-    use std::sync::Arc;
-
-    #[global_allocator]
-    static COUNTING: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
-
-    #[test]
-    fn run_without_subscriber_allocates_nothing() {
-        let model = ScriptedModel::new([]);
-        let response = Response::text("The answer.");
-        let signal = TerminationSignal::new(SignalReason::NaturalCompletion, Confidence::High);
-        let start = ToolStart {
-            id: EffectId(2),
-            call: Arc::new(ToolCall {
-                id: "c".into(),
-                name: "look".into(),
-                arguments: "{}".into(),
-            }),
-            arguments: serde_json::Map::new(),
-        };
-        let names = (Some("openai"), Some("gpt"));
-        let asked = |_| {
-            let counted = Region::new(COUNTING);
-            let mut trace = Trace::begin(&model, names, true, Some("1"));
-            trace.call_begins(1, 1, Some(100));
-            trace.in_call(|| ());
-            trace.answered(&response, &signal);
-            trace.tool_begins(&start);
-            let work = trace.of_tool(start.id, std::future::ready(()));
-            trace.tool_ends(start.id, ToolStatus::Ok);
-            trace.settle();
-            drop((work, trace));
-            counted.change().allocations
-        };
-        // Other tests of this program allocate meanwhile, but not in every one of the 10,000
-        // rounds.
-        assert_eq!((0..10_000).map(asked).min(), Some(0));
-    }
+    use super::convention;
 
     #[test]
     fn provider_names_follow_the_convention() {

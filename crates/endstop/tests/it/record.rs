@@ -60,7 +60,13 @@ fn keyed(server: &Server, api: &str, key: &str) -> HttpProvider {
 async fn called(provider: &HttpProvider) -> (String, CallEvent) {
     let messages = [Message::text(MessageId(1), Role::User, "Go on.")];
     let mut session = provider.open(SessionSpec { streaming: true, ..SessionSpec::default() });
-    let call = CallSpec { messages: &messages, epoch: 0, output_cap: Some(4096), details: false };
+    let call = CallSpec {
+        messages: &messages,
+        epoch: 0,
+        output_cap: Some(4096),
+        details: false,
+        trace_parent: None,
+    };
     let mut call = session.call(call);
     let mut text = String::new();
     loop {

@@ -48,8 +48,13 @@ async fn run(builder: &HttpProviderBuilder) -> Outcome {
 async fn failed(provider: &HttpProvider) -> ModelError {
     let messages = [Message::text(MessageId(1), Role::User, "Go on.")];
     let mut session = provider.open(SessionSpec { streaming: true, ..SessionSpec::default() });
-    let mut call =
-        session.call(CallSpec { messages: &messages, epoch: 0, output_cap: None, details: false });
+    let mut call = session.call(CallSpec {
+        messages: &messages,
+        epoch: 0,
+        output_cap: None,
+        details: false,
+        trace_parent: None,
+    });
     match std::future::poll_fn(|cx| call.as_mut().poll_next(cx)).await {
         Some(CallEvent::Failed(error, None)) => error,
         other => panic!("{other:?}"),

@@ -18,6 +18,7 @@ use crate::run::agent::{budget_of_day, runtime};
 use crate::run::retention::Retention;
 use crate::run::signals::{Signals, StopSignal};
 use crate::run_args::RetentionArgs;
+use crate::telemetry::{self, Telemetry};
 use crate::visible::visible;
 use endstop::Outcome;
 use endstop::agent::GuestJournal;
@@ -69,6 +70,7 @@ pub(in crate::commands) fn run(args: &GuardArgs, address: &str, json: bool) -> R
     let aws = aws_keys();
     for profile in &mut file.profiles {
         profile.settings.aws.clone_from(&aws);
+        profile.settings.spans = telemetry::spans(Some(&profile.name));
     }
     let journal =
         journal_path::to_write(&JournalPath::of(args.settings.journal.as_deref(), None)?)?;
@@ -80,19 +82,24 @@ pub(in crate::commands) fn run(args: &GuardArgs, address: &str, json: bool) -> R
         }
     }
     let own = own_settings()?;
-    let notifier = notifier(args, own.clone())?;
+    let flagged = flagged(args, own.clone())?;
+    let report = Some(Notifier::on_stderr());
+    let notifier = Notifier::begin(&flagged.notify, flagged.allow_http, report)?;
     let runtime = runtime()?;
+    let telemetry = Telemetry::begin(&output::keys(), flagged.allow_http);
     let status = runtime.block_on(serve(args, file, journal, (address, &notifier, &own), json));
     notifier.finish();
     // Connections that are still open must not delay the exit.
     runtime.shutdown_background();
+    telemetry.end();
     status
 }
 
-/// Notifies as the user's own settings and the flag say. The file of `--config` is that of the proxy.
-fn notifier(args: &GuardArgs, mut settings: Settings) -> Result<Notifier> {
+/// Returns the user's own settings with the flags, for notices and telemetry. The file of `--config` is that of the
+/// proxy.
+fn flagged(args: &GuardArgs, mut settings: Settings) -> Result<Settings> {
     settings.above(&args.settings)?;
-    Notifier::begin(&settings.notify, settings.allow_http, Some(Notifier::on_stderr()))
+    Ok(settings)
 }
 
 fn read(path: &Path) -> Result<StandingFile> {

@@ -27,11 +27,13 @@ use crate::run::retention::Retention;
 use crate::run::signals::{Signals as VerifierSignals, StopSignal};
 use crate::run::verify::verified;
 use crate::run_args::RetentionArgs;
+use crate::telemetry::{self, Telemetry};
 use crate::visible::shorten;
 use endstop::agent::GuestJournal;
 use endstop::core::limits::{TABLE, parse_duration};
 use endstop::core::{Decision, LimitValue, RuleHit, TerminationPolicy, ToolPolicy};
 use endstop::journal::SqliteJournal;
+use endstop::telemetry::TraceParent;
 use endstop::{Limits, Outcome, Termination};
 use endstop_guard::clients::{DiskFiles, Request, Source, Warning, Wiring, goes_around, wire};
 use endstop_guard::exchange::RunName;
@@ -142,6 +144,7 @@ pub(crate) fn run(args: &GuardArgs, json: bool) -> Result<Status> {
     let say = Arc::new(move |problem: &str| own.say(problem));
     let notifier = Notifier::begin(&configured.notify, configured.allow_http, Some(say))?;
     let runtime = runtime()?;
+    let telemetry = Telemetry::begin(&output::keys(), configured.allow_http);
     let stop = Stopping { grace, must_call };
     let done = runtime.block_on(guarded(args, settings, name, stop, &reports, &notifier));
     // Also if it was not started.
@@ -158,6 +161,7 @@ pub(crate) fn run(args: &GuardArgs, json: bool) -> Result<Status> {
     notifier.finish();
     // Connections of the proxy that are still open must not delay the exit.
     runtime.shutdown_background();
+    telemetry.end();
     Ok(status)
 }
 
@@ -327,6 +331,7 @@ async fn guarded(
         journal.settings["client"] = json!(wiring.client);
     }
     settings.closing = Some(closing(wiring.resume));
+    settings.spans = telemetry::spans(wiring.client);
     // All users can read the arguments of a program. With sudo, the program is that of another one.
     let is_visible = wiring.has_in_arguments(path.secret()) && !wiring.changes_user;
     let on_limit = settings.on_limit;
@@ -336,7 +341,9 @@ async fn guarded(
         observed.note_event(&event);
     });
     let gate = Gate::new(settings, upstreams(&wiring)?, salt(), on_event);
-    let (gate, handle) = gate.only(name.clone());
+    // The run begins here, below the program that has started guard.
+    let only = || gate.only(name.clone());
+    let (gate, handle) = TraceParent::above(telemetry::parent().as_ref(), only);
     reports.lines.set_run(&handle);
     let _control = Control::open(Arc::new(OneGuarded(handle.clone())));
     let options = ProxyOptions {

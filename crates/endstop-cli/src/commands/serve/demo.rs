@@ -2,6 +2,7 @@
 //! of each run.
 
 use crate::commands::demo;
+use crate::telemetry;
 use endstop::testkit::Server;
 use endstop::{Limits, Permission};
 use endstop_serve::{AgentSource, BuiltAgent, RunPlan};
@@ -66,7 +67,10 @@ impl AgentSource for DemoAgent {
             limits.max_budget_usd = limits.max_budget_usd.or(ceiling);
         }
         let builder = demo::builder(plays, &server, &dir, &limits, Some(&plan.journal));
-        let mut builder = builder.map_err(|failure| failure.message)?.approval_events(true);
+        let mut builder = builder
+            .map_err(|failure| failure.message)?
+            .approval_events(true)
+            .spans(telemetry::spans(Some(NAME)));
         if script == "approve" {
             builder = builder.permission("shell", Permission::Ask);
         }

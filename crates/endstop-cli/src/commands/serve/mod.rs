@@ -17,6 +17,7 @@ use crate::run::retention::Retention;
 use crate::run::served::ServedAgent;
 use crate::run::signals::{Signals, StopSignal};
 use crate::run_args::RetentionArgs;
+use crate::telemetry::Telemetry;
 use crate::visible::visible;
 use demo::{DemoAgent, NAME};
 use endstop::core::limits::parse_duration;
@@ -64,6 +65,7 @@ pub(crate) fn run(args: &ServeArgs, json: bool) -> Result {
     let names: Vec<String> = agents.names().map(str::to_owned).collect();
     check_bound(&tokens, &names)?;
     let report = |problem: &str| output::note(&format!("⚠ endstop serve: {}", visible(problem)));
+    let telemetry = Telemetry::begin(&output::keys(), settings.allow_http);
     let (stored, grace) = (journal.clone(), &args.grace);
     let served = Served {
         names,
@@ -78,6 +80,7 @@ pub(crate) fn run(args: &ServeArgs, json: bool) -> Result {
     notifier.finish();
     // Commands of tools have ended with their runs; nothing else may delay the exit.
     runtime.shutdown_background();
+    telemetry.end();
     status
 }
 

@@ -172,7 +172,7 @@ fn step(request: &endstop::testkit::Request) -> Reply {
     Reply::turn(request, &turn)
 }
 
-fn guarded(cli: &Cli, server: &Server, limits: &[&str], tool: &str) -> Command {
+pub(crate) fn guarded(cli: &Cli, server: &Server, limits: &[&str], tool: &str) -> Command {
     let mut args = vec!["--json".to_owned(), "guard".to_owned()];
     args.extend(limits.iter().map(|word| (*word).to_owned()));
     args.extend(["--".to_owned(), std::env::current_exe().unwrap().display().to_string()]);
@@ -191,7 +191,7 @@ fn run(server: &Server, limits: &[&str]) -> (Done, Value) {
 }
 
 /// The last line of the output; the others are those of the client.
-fn outcome(done: &Done) -> Value {
+pub(crate) fn outcome(done: &Done) -> Value {
     let line = done.stdout.lines().last().unwrap_or_default();
     serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {done:#?}"))
 }

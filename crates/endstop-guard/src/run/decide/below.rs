@@ -14,6 +14,7 @@ use crate::run::gate::Gate;
 use crate::run::pricing::is_at_provider;
 use crate::run::response::{decoded, decoder_of};
 use crate::run::shared::Shared;
+use endstop::telemetry::Operation;
 use endstop_core::ModelTurn;
 use endstop_wire::codec::request::Fields;
 use endstop_wire::redact::Redacted;
@@ -35,7 +36,8 @@ pub(super) fn below(
     (line, format): (&Route, WireFormat),
     body: &RequestBody,
 ) -> Disposition {
-    let prepared = match Prepared::of(gate, head, line, format, body) {
+    let prepared = match Prepared::of(gate, head, line, (format, Operation::GenerateContent), body)
+    {
         Ok(prepared) => prepared,
         Err(decision) => return *decision,
     };

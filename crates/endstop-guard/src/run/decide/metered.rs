@@ -15,10 +15,12 @@ use crate::run::gate::{CallPrice, Gate, NamedModels, lock};
 use crate::run::guarded::{Admitted, Arrival, Response};
 use crate::run::handle::RunHandle;
 use crate::run::observer::NOT_SENT;
-use crate::run::pricing::{TWO_MODELS, dialect_of};
+use crate::run::pricing::{TWO_MODELS, dialect_of, port_of};
 use crate::run::response::headers_of;
 use crate::run::shared::Shared;
+use crate::run::trace::place_of;
 use bytes::Bytes;
+use endstop::telemetry::Operation;
 use endstop_core::Decision;
 use endstop_core::{
     Confidence, ErrorClass, GuestCall, ModelError, ModelTurn, Part, SignalReason,
@@ -43,7 +45,9 @@ pub(super) fn metered(
     body: &RequestBody,
 ) -> Disposition {
     let format = owner(&line.target, |name| head.header(name)).unwrap_or(WireFormat::OpenAiChat);
-    let prepared = match Prepared::of(gate, head, line, format, body) {
+    let is_vectors = kind == Metered::Vectors;
+    let operation = if is_vectors { Operation::Embeddings } else { Operation::GenerateContent };
+    let prepared = match Prepared::of(gate, head, line, (format, operation), body) {
         Ok(prepared) => prepared,
         Err(decision) => return *decision,
     };
@@ -65,7 +69,7 @@ pub(super) fn metered(
         return gate.refuse(head, MEDIA);
     }
     // Vectors are no output that has a price.
-    asked.output_cap = (kind == Metered::Vectors).then_some(1);
+    asked.output_cap = is_vectors.then_some(1);
     let arrival = Arrival { placed, call: asked, facts: &facts, head, body: &body };
     match guarded.admit(at, arrival) {
         Admitted::Ended => {
@@ -107,7 +111,7 @@ impl Prepared {
         gate: &Gate,
         head: &RequestHead,
         line: &Route,
-        format: WireFormat,
+        (format, operation): (WireFormat, Operation),
         body: &RequestBody,
     ) -> Result<Prepared, Box<Disposition>> {
         let refuse = |reason: &str| Box::new(gate.refuse(head, reason));
@@ -140,7 +144,7 @@ impl Prepared {
         };
         let prompt_bytes = decoded.len() as u64;
         let priced = gate.price(&named, prompt_bytes);
-        let run = gate.run_of(&seat.run);
+        let run = gate.run_of(&seat.run, place_of(head).as_ref());
         if is_ambiguous && run.0.lock().is_counting() {
             return Err(refuse(TWO_MODELS));
         }
@@ -148,13 +152,14 @@ impl Prepared {
             seat: seat.clone(),
             kind: Kind::Auxiliary,
             is_known_agent: facts.client.is_some(),
-            is_metered: true,
+            operation,
             is_background: false,
             is_subscription: facts.subscription,
             reply: AnswerFormat::unread(line, &facts),
             request: RequestFacts::default(),
             dialect: dialect_of(format, url.host()),
             host: url.host().map(str::to_owned),
+            port: port_of(&url),
             price: priced.price,
             catalogue: None,
         });

@@ -18,8 +18,9 @@ use super::gate::{CallPrice, Gate, NamedModels, lock};
 use super::guarded::{Admitted, Arrival, Guarded};
 use super::handle::RunHandle;
 use super::observer::{CallObserver, NOT_SENT};
-use super::pricing::{TWO_MODELS, dialect_of, price_of};
+use super::pricing::{TWO_MODELS, dialect_of, port_of, price_of};
 use super::shared::Shared;
+use super::trace::{header_for, place_of as place_in_trace};
 use crate::exchange::answer::{AnswerFormat, bad_request, unknown_response};
 use crate::exchange::{
     Attempt, Call, ClientFacts, Delivery, Placed, Request, Route, RouteError, cap_output, route,
@@ -29,6 +30,7 @@ use crate::proxy::{
     ResponseObserver, Routed,
 };
 use bytes::Bytes;
+use endstop::telemetry::Operation;
 use endstop_core::{Decision, GuestCall, Price};
 use endstop_wire::redact::Redacted;
 use endstop_wire::{RequestFacts, WireFormat};
@@ -196,13 +198,13 @@ fn place_call(
         other: request.other_model.as_deref(),
     };
     let mut priced = gate.price(&named, placed.prompt_bytes);
-    let run = gate.run_of(&placed.seat.run);
+    let run = gate.run_of(&placed.seat.run, place_in_trace(head).as_ref());
     let call = Arc::new(CallFacts {
         seat: placed.seat.clone(),
         kind: placed.kind,
         is_subscription: facts.subscription,
         is_known_agent: facts.client.is_some() || settings.is_agent,
-        is_metered: false,
+        operation: Operation::Chat,
         is_background: request.background,
         reply: AnswerFormat::to(request, facts),
         request: RequestFacts {
@@ -212,6 +214,7 @@ fn place_call(
         },
         dialect: dialect_of(request.format, url.host()),
         host: url.host().map(str::to_owned),
+        port: port_of(&url),
         price: priced.price,
         catalogue: priced.info.take(),
     });
@@ -354,6 +357,7 @@ fn send(
         Err(error) => return not_sent(shared, ticket, call, &error),
     };
     let abort = ticket.abort.clone();
+    let span = shared.lock().calls.span(ticket.number).cloned();
     let streams = request.delivery != Delivery::Whole;
     let observer = CallObserver::new(Arc::clone(shared), ticket, call);
     let mut forward = Forward::unchanged(url, Box::new(observer));
@@ -362,6 +366,18 @@ fn send(
     forward.headers = own;
     if streams {
         forward.headers.extend(readable_encoding(head));
+    }
+    if let Some(span) = span {
+        let settings = &gate.settings().spans;
+        if settings.content {
+            let keys = shared.lock().keys().clone();
+            let newest_first = (0..request.message_count()).rev();
+            span.ask(newest_first.filter_map(|at| request.message(at)), &keys);
+        }
+        // A signature may cover the header.
+        if signed.is_none() {
+            forward.headers.extend(header_for(&span, head, settings));
+        }
     }
     Disposition::Forward(forward)
 }

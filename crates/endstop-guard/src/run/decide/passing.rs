@@ -119,7 +119,7 @@ impl Gate {
 
     /// Refuses a request, and notes that in the run of the only program. A model call counts as a turn.
     pub(super) fn refuse(&self, head: &RequestHead, reason: &str) -> Disposition {
-        let run = self.only.as_ref().map(|name| self.run_of(&RunKey::of_prefix(name)));
+        let run = self.only.as_ref().map(|name| self.run_of(&RunKey::of_prefix(name), None));
         let target = head.target.path_and_query().map_or("/", |target| target.as_str());
         let call = route(head.method.as_str(), target).map_or(Call::Other, |line| line.call);
         let refusal = Refusal {

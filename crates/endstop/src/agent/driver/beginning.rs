@@ -18,7 +18,7 @@ use crate::journal::RunHeader;
 use crate::park::ParkHistory;
 use crate::provider::ModelParams;
 use crate::schema::OutputSchema;
-use crate::telemetry::Trace;
+use crate::telemetry::{RunFacts, Trace};
 use endstop_core::{Effect, MessageId, Outcome, Price, Run, Step};
 use endstop_wire::redact::KnownKeys;
 use std::sync::Arc;
@@ -121,7 +121,7 @@ impl Opening {
             budget.saw_run(&id);
         }
         let input = conversation.messages.iter().map(|message| message.id).max();
-        let trace = trace(&opened, config, Some(&id));
+        let trace = trace(&opened, config, &id);
         let redacted = conversation.fork.as_ref().map_or(0, |fork| fork.redacted);
         let mut spec = opened.spec(config, conversation, id.clone());
         spec.shared_budget = owner.budget.is_some();
@@ -140,7 +140,7 @@ impl Opening {
         let ResumedRun { opened, step, perform, at, recorder, resumes, id, input, parks } = resumed;
         let config = &owner.agent.config;
         let parks = Some(parks).filter(|parks| !parks.is_empty()).map(Parks::of).map(Box::new);
-        let trace = trace(&opened, config, None);
+        let trace = trace(&opened, config, &id);
         let (run, ended) = match step {
             Step::Continue(run) => (Some(run), None),
             Step::Ended(outcome) => (None, Some(outcome)),
@@ -191,9 +191,11 @@ impl Opening {
     }
 }
 
-fn trace(opened: &Opened, config: &Config, id: Option<&str>) -> Trace {
-    let named = (opened.provider.as_deref(), opened.model.as_deref());
-    Trace::begin(&*config.provider, named, config.streaming, id)
+fn trace(opened: &Opened, config: &Config, id: &str) -> Trace {
+    let (provider, model) = (opened.provider.as_deref(), opened.model.as_deref());
+    let facts = RunFacts { id: Some(id), provider, model, ..RunFacts::default() };
+    let keys = || config.known_keys().and(&opened.known_keys());
+    Trace::begin(&*config.provider, &facts, config.streaming, &config.spans, keys)
 }
 
 /// Returns what a resumed run had spent. If the shared budget has not counted it, it must be

@@ -32,7 +32,7 @@ use crate::event::queue::EventSink;
 use crate::event::{AgentEventKind, RunPlace};
 use crate::provider::{CallEvent, CallSpec};
 use crate::schema::OutputSchema;
-use crate::telemetry::Trace;
+use crate::telemetry::{Trace, TraceParent};
 use crate::tool::ToolContext;
 use crate::verifier::{Verification, bounded};
 use beginning::{First, Opening, Start};
@@ -387,13 +387,14 @@ impl Driver {
             }
             Some(CallEvent::Failed(error, partial)) => {
                 self.hang_up();
-                return failed(&mut self.trace, call, error, partial);
+                let price = || self.model.price(&self.shared.config);
+                return failed(&mut self.trace, call, error, partial, price);
             }
             None => {
                 self.hang_up();
                 let why = "the provider's stream closed without its end";
                 let error = ModelError::new(ErrorClass::IncompleteStream, why);
-                return failed(&mut self.trace, call, error, None);
+                return failed(&mut self.trace, call, error, None, || None);
             }
         };
         EventKind::Delta { call, delta }
@@ -610,7 +611,10 @@ impl Driver {
     fn call_model(&mut self, id: EffectId, output_cap: Option<u64>) {
         let details = self.reporter.is_read();
         let Some(run) = &self.run else { return };
-        let spec = CallSpec { messages: run.messages(), epoch: run.epoch(), output_cap, details };
+        let (messages, epoch) = (run.messages(), run.epoch());
+        let place = self.trace.asks(messages);
+        let trace_parent = place.as_ref().map(TraceParent::as_str);
+        let spec = CallSpec { messages, epoch, output_cap, details, trace_parent };
         let (config, control) = (&self.shared.config, &self.stops.control);
         self.queue.extend(self.model.call(config, control, &mut self.trace, id, spec));
         if self.model.is_calling() {

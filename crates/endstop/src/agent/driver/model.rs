@@ -15,7 +15,7 @@ use crate::provider::{
 };
 use crate::telemetry::Trace;
 use endstop_core::{
-    Confidence, EffectId, ErrorClass, EventKind, ModelError, SignalReason, TerminationSignal,
+    Confidence, EffectId, ErrorClass, EventKind, ModelError, Price, SignalReason, TerminationSignal,
 };
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -62,6 +62,11 @@ impl Model {
     /// Returns the provider of the model in use.
     pub(super) fn provider<'a>(&self, config: &'a Config) -> &'a Arc<dyn Provider> {
         config.provider_of(self.fallback)
+    }
+
+    /// Returns the price of the calls of the model in use.
+    pub(super) fn price(&self, config: &Config) -> Option<Price> {
+        config.price_of(self.fallback, &self.params())
     }
 
     /// `true` if the model in use is the agent's own.
@@ -218,7 +223,7 @@ impl Model {
         });
         match signal {
             Ok(signal) => {
-                trace.answered(&response, &signal);
+                trace.answered(&response, &signal, || self.price(config));
                 EventKind::TurnEnded { call, turn: Box::new(response.into_turn(signal)) }
             }
             Err(panicked) => {
@@ -235,8 +240,9 @@ pub(super) fn failed(
     call: EffectId,
     error: ModelError,
     partial: Option<Box<Response>>,
+    price: impl FnOnce() -> Option<Price>,
 ) -> EventKind {
-    trace.failed(error.class, partial.as_deref());
+    trace.failed(error.class, partial.as_deref(), price);
     let partial = partial.map(|response| {
         // A failed call is certain to have ended with an error, even if the provider gave no signal.
         let signal = response.signal.clone().unwrap_or_else(|| {

@@ -11,6 +11,7 @@ use crate::hook::{Approver, Compactor, Hook};
 use crate::journal::Journal;
 use crate::provider::{Caching, ModelParams, Provider};
 use crate::schema::{OutputSchema, OutputType};
+use crate::telemetry::SpanSettings;
 use crate::tool::{Permissions, Tool, ToolSet};
 use crate::verifier::Verifier;
 use endstop_core::{
@@ -80,6 +81,7 @@ impl AgentBuilder {
                 busy_observers: Vec::new(),
                 journal: None,
                 journal_settings: Value::Null,
+                spans: SpanSettings::default(),
             },
             tools: Vec::new(),
             permissions: Permissions::default(),
@@ -411,6 +413,12 @@ impl AgentBuilder {
     /// contain credentials.
     pub fn journal_settings(mut self, settings: Value) -> Self {
         self.config.journal_settings = settings;
+        self
+    }
+
+    /// Sets what the spans of the agent's runs show. They need the feature `tracing`.
+    pub fn spans(mut self, settings: SpanSettings) -> Self {
+        self.config.spans = settings;
         self
     }
 

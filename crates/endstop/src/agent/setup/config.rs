@@ -12,6 +12,7 @@ use crate::hook::{Approver, Compactor, Hook};
 use crate::journal::Journal;
 use crate::provider::{ModelParams, ParamError, Provider, SessionSpec, ToolDefinition};
 use crate::schema::OutputSchema;
+use crate::telemetry::SpanSettings;
 use crate::tool::ToolSet;
 use crate::verifier::Verifier;
 use endstop_core::{
@@ -76,6 +77,7 @@ pub(in crate::agent) struct Config {
     pub(in crate::agent) busy_observers: Vec<BusyObserver>,
     pub(in crate::agent) journal: Option<Arc<dyn Journal>>,
     pub(in crate::agent) journal_settings: Value,
+    pub(in crate::agent) spans: SpanSettings,
 }
 
 impl Config {
@@ -113,6 +115,12 @@ impl Config {
             }
             None => Ok(()),
         }
+    }
+
+    /// Returns the price of the calls of a model of a run, in the same order, with these parameters.
+    pub(in crate::agent) fn price_of(&self, fallback: u32, params: &ModelParams) -> Option<Price> {
+        let price = self.fallback(fallback).map_or(self.price, |fallback| fallback.price);
+        with_hour(price, params)
     }
 
     /// Returns the price of the calls of a run with these parameters.

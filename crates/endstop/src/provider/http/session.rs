@@ -18,7 +18,7 @@ use endstop_wire::media::{self, MediaSupport, UnsupportedMedia};
 use endstop_wire::params::check_output_schema;
 use endstop_wire::redact::KnownKeys;
 use endstop_wire::{Encoder, RequestFacts};
-use http::header::HeaderMap;
+use http::header::{HeaderMap, HeaderName, HeaderValue};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -110,6 +110,9 @@ impl Provider for HttpProvider {
     }
 }
 
+/// The header with the place of a call in a trace.
+const TRACE_PARENT: HeaderName = HeaderName::from_static("traceparent");
+
 struct HttpSession {
     provider: HttpProvider,
     encoder: Encoder,
@@ -150,6 +153,10 @@ impl ModelSession for HttpSession {
             None => Ok(()),
         };
         let tap = recorder.map(|recorder| recorder.call(url, &headers, body.clone()));
+        // After the recording, which is the same for each trace.
+        if let Some(place) = call.trace_parent.and_then(|place| HeaderValue::from_str(place).ok()) {
+            headers.insert(TRACE_PARENT, place);
+        }
         let output_cap = call.output_cap.or(self.facts.output_cap);
         let facts = RequestFacts { output_cap, ..self.facts };
         let details = call.details;

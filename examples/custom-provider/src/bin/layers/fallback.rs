@@ -112,12 +112,14 @@ struct Plan {
     epoch: u64,
     output_cap: Option<u64>,
     details: bool,
+    trace_parent: Option<String>,
 }
 
 impl Plan {
     fn call(&self) -> CallStream {
         let Plan { epoch, output_cap, details, .. } = *self;
-        let call = CallSpec { messages: &self.messages, epoch, output_cap, details };
+        let trace_parent = self.trace_parent.as_deref();
+        let call = CallSpec { messages: &self.messages, epoch, output_cap, details, trace_parent };
         self.session.lock().unwrap_or_else(PoisonError::into_inner).call(call)
     }
 }
@@ -139,6 +141,7 @@ impl ModelSession for Both {
             epoch: call.epoch,
             output_cap: call.output_cap,
             details: call.details,
+            trace_parent: call.trace_parent.map(str::to_owned),
         };
         let stream = self.first.call(call);
         let calling = Calling { stream, plan: Some(plan), on_second: false, prices: self.prices };

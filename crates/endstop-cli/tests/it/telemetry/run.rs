@@ -1,30 +1,18 @@
-//! Telemetry: the spans and metrics that a collector gets, and a run whose collector is unreachable,
-//! hangs or fails.
+//! The spans and metrics of `endstop run`.
 
+use super::{Got, attributes, collector, endpoint, failed};
 use crate::cli::{ANTHROPIC_KEY, Cli, Done, OPENAI_KEY, Refusing, agent_args, answering, playing};
 use endstop::testkit::{Reply, Server, Turn};
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
-use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
-use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
+use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
-use opentelemetry_proto::tonic::trace::v1::{Span, span::SpanKind, status::StatusCode};
+use opentelemetry_proto::tonic::trace::v1::{Span, span::SpanKind};
 use prost::Message as _;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 /// The collector's key, as its header contains it.
 const COLLECTOR_KEY: &str = "c0llectorKeyThatMustNeverBeShown";
-
-/// A stub of a collector that accepts everything.
-fn collector() -> Server {
-    answering(|_| Reply::new(200, "application/x-protobuf", Vec::new()))
-}
-
-fn endpoint(collector: &Server) -> String {
-    collector.base_url().trim_end_matches("/v1").to_owned()
-}
 
 /// Runs `endstop run` against a server with a collector; `more` are further variables.
 fn traced(
@@ -38,49 +26,6 @@ fn traced(
     let mut command = cli.command(agent_args(server, api, args));
     command.env("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint).envs(env.iter().copied());
     crate::cli::Started::new(command, "").finish()
-}
-
-/// The data that a collector got: spans, their attributes as JSON, and the resource.
-struct Got {
-    spans: Vec<Span>,
-    resource: BTreeMap<String, Value>,
-    scopes: Vec<String>,
-}
-
-impl Got {
-    fn of(collector: &Server) -> Got {
-        let mut got = Got { spans: Vec::new(), resource: BTreeMap::new(), scopes: Vec::new() };
-        for request in collector.requests() {
-            assert_eq!(request.method, "POST");
-            assert_eq!(request.headers["content-type"], "application/x-protobuf");
-            if request.path == "/v1/metrics" {
-                continue;
-            }
-            assert_eq!(request.path, "/v1/traces");
-            let request = ExportTraceServiceRequest::decode(request.bytes.as_slice()).unwrap();
-            for of_resource in request.resource_spans {
-                got.resource.extend(attributes(&of_resource.resource.unwrap().attributes));
-                for of_scope in of_resource.scope_spans {
-                    got.scopes.push(of_scope.scope.unwrap().name);
-                    got.spans.extend(of_scope.spans);
-                }
-            }
-        }
-        got.spans.sort_by_key(|span| span.start_time_unix_nano);
-        got
-    }
-
-    fn named(&self, name: &str) -> Vec<&Span> {
-        self.spans.iter().filter(|span| span.name == name).collect()
-    }
-
-    #[track_caller]
-    fn one(&self, name: &str) -> &Span {
-        let found = self.named(name);
-        let names: Vec<&str> = self.spans.iter().map(|span| span.name.as_str()).collect();
-        assert_eq!(found.len(), 1, "{name} among {names:?}");
-        found[0]
-    }
 }
 
 /// A series of a metric: its name, its attributes, its number of values, and their sum.
@@ -200,22 +145,6 @@ fn unknown_cost_is_not_measured() {
     assert_eq!(runs.attributes["error.type"], "error_max_turns");
 }
 
-fn attributes(list: &[KeyValue]) -> BTreeMap<String, Value> {
-    fn json(value: &Option<AnyValue>) -> Value {
-        match value.as_ref().and_then(|value| value.value.as_ref()).unwrap() {
-            Any::StringValue(text) => json!(text),
-            Any::BoolValue(flag) => json!(flag),
-            Any::IntValue(number) => json!(number),
-            Any::DoubleValue(number) => json!(number),
-            Any::ArrayValue(list) => {
-                list.values.iter().map(|value| json(&Some(value.clone()))).collect()
-            }
-            other => panic!("{other:?}"),
-        }
-    }
-    list.iter().map(|pair| (pair.key.clone(), json(&pair.value))).collect()
-}
-
 #[expect(clippy::disallowed_methods, reason = "spans are in wall time")]
 fn wall_ns() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
@@ -227,12 +156,6 @@ fn wall_ns() -> u64 {
 fn has(span: &Span, expected: Value) {
     let got: Value = attributes(&span.attributes).into_iter().collect();
     assert_eq!(got, expected, "{}", span.name);
-}
-
-fn failed(span: &Span) -> bool {
-    let code = span.status.as_ref().map_or(StatusCode::Unset, |status| status.code());
-    assert_ne!(code, StatusCode::Ok, "{}", span.name);
-    code == StatusCode::Error
 }
 
 #[test]
@@ -295,6 +218,7 @@ fn collector_gets_spans_of_run() {
                 "gen_ai.request.model": "scripted", "gen_ai.request.max_tokens": 500,
                 "gen_ai.request.stream": true, "server.address": address[0],
                 "server.port": port, "endstop.turn": turn, "endstop.attempt": attempt,
+                "gen_ai.conversation.id": outcome["run_id"],
             });
             all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
             all
@@ -347,6 +271,7 @@ fn collector_gets_spans_of_run() {
             "gen_ai.usage.output_tokens": 13, "endstop.termination": "stop",
             "endstop.category": "success", "endstop.turns": 2, "endstop.model_calls": 3,
             "endstop.tool_calls": 2, "endstop.run_id": outcome["run_id"],
+            "gen_ai.conversation.id": outcome["run_id"],
             "endstop.cost_unknown": true,
         });
         assert_eq!(outcome["cost_usd"], Value::Null);
@@ -509,4 +434,81 @@ fn cancelled_run_sends_its_spans() {
     assert!(failed(run) && !failed(call));
     assert_eq!(attributes(&call.attributes)["endstop.aborted"], true);
     assert_eq!(call.parent_span_id, run.span_id);
+}
+
+#[test]
+fn content_is_shown_on_request_without_keys() {
+    let cli = Cli::new();
+    let server = playing([
+        Turn::call("shell", &json!({"command": format!("echo {OPENAI_KEY}")})),
+        Turn::text("Found."),
+    ]);
+    let collector = collector();
+    let env = [("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "SPAN_ONLY")];
+    let args = ["Find a key.", "--tool", "shell"];
+    traced(&cli, &server, "openai-chat", &args, &endpoint(&collector), &env).exits(0);
+    let got = Got::of(&collector);
+    let calls = got.named("chat scripted");
+    let shown = |span: &Span, name: &str| -> Value {
+        let text = attributes(&span.attributes)[name].as_str().unwrap().to_owned();
+        serde_json::from_str(&text).unwrap()
+    };
+    let asked = shown(calls[1], "gen_ai.input.messages");
+    let roles: Vec<&str> =
+        asked.as_array().unwrap().iter().map(|one| one["role"].as_str().unwrap()).collect();
+    assert_eq!(roles, ["user", "assistant", "tool"], "{asked}");
+    assert_eq!(asked[0]["parts"][0], json!({"type": "text", "content": "Find a key."}));
+    assert_eq!(asked[1]["parts"][0]["arguments"], json!({"command": "echo [redacted]"}));
+    assert_eq!(asked[2]["parts"][0]["type"], "tool_call_response");
+    let called = shown(calls[0], "gen_ai.output.messages");
+    assert_eq!(called[0]["parts"][0]["arguments"], json!({"command": "echo [redacted]"}));
+    assert_eq!(called[0]["finish_reason"], "tool_calls");
+    let answer = shown(calls[1], "gen_ai.output.messages");
+    assert_eq!(answer[0]["parts"], json!([{"type": "text", "content": "Found."}]));
+    for request in collector.requests() {
+        let bytes = String::from_utf8_lossy(&request.bytes).into_owned();
+        assert!(!bytes.contains(OPENAI_KEY), "{bytes}");
+    }
+}
+
+#[test]
+fn run_continues_the_trace_of_its_caller() {
+    let collector = collector();
+    for (propagators, sends) in [("", false), ("tracecontext,baggage", true)] {
+        let (cli, server) = (Cli::new(), playing([Turn::text("Paris.")]));
+        let env = [("TRACEPARENT", super::PLACE), ("OTEL_PROPAGATORS", propagators)];
+        traced(&cli, &server, "openai-chat", &["Where?"], &endpoint(&collector), &env).exits(0);
+        let got = Got::of(&collector);
+        let (run, call) =
+            (got.named("invoke_agent").pop().unwrap(), got.named("chat scripted").pop().unwrap());
+        assert_eq!(super::hex(&run.trace_id), super::PLACE[3..35]);
+        assert_eq!(super::hex(&run.parent_span_id), super::PLACE[36..52]);
+        let place = format!("00-{}-{}-01", super::hex(&call.trace_id), super::hex(&call.span_id));
+        let sent = server.requests()[0].headers.get("traceparent").cloned();
+        assert_eq!(sent, sends.then_some(place), "{propagators}");
+    }
+}
+
+#[test]
+fn spans_that_a_full_queue_drops_are_counted() {
+    let cli = Cli::new();
+    let turns = (0..9).map(|at| Turn::call("shell", &json!({"command": format!("echo {at}")})));
+    let server = playing(turns.chain([Turn::text("Done.")]).collect::<Vec<_>>());
+    let slow = answering(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(400));
+        Reply::new(200, "application/x-protobuf", Vec::new())
+    });
+    let env = [
+        ("OTEL_BSP_MAX_QUEUE_SIZE", "1"),
+        ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "1"),
+        ("OTEL_METRICS_EXPORTER", "none"),
+    ];
+    let args = ["Go.", "--tool", "shell"];
+    let done = traced(&cli, &server, "openai-chat", &args, &endpoint(&slow), &env).exits(0);
+    let line = done.stderr.lines().find(|line| line.contains("collector")).unwrap_or_default();
+    let lost: usize =
+        line.split(' ').find_map(|word| word.parse().ok()).unwrap_or_else(|| panic!("{line}"));
+    let arrived = Got::of(&slow).spans.len();
+    assert!(line.contains("they came faster than it takes them"), "{line}");
+    assert_eq!(arrived + lost, 20, "ten calls, nine tools, one run: {line}");
 }
