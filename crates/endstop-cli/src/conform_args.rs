@@ -23,6 +23,10 @@ pub(crate) struct ConformArgs {
     /// output and side effects]
     #[arg(long, value_name = "NAME")]
     pub(crate) profile: Option<String>,
+    /// Start the program under `endstop guard`, whose limits, status and events are then judged. `diff` with the result
+    /// without it shows what guard changes.
+    #[arg(long)]
+    pub(crate) guarded: bool,
     /// The level to reach, 1 to 4. Checks of higher levels are not run. [default: 4]
     #[arg(long, value_name = "N", value_parser = level, conflicts_with = "only")]
     pub(crate) level: Option<endstop_conform::Level>,
@@ -67,6 +71,8 @@ pub(crate) enum ConformCommand {
     Show(ShowArgs),
     /// Serve one case to the programs of another test suite, until it is stopped.
     Provider(ProviderArgs),
+    /// Write the pages of a book for the results of several programs: tables, and a page of evidence for each program.
+    Pages(PagesArgs),
     /// Compare two results that --json or --report wrote. Exit status 1 if a check is worse.
     Diff(DiffArgs),
 }
@@ -85,6 +91,20 @@ pub(crate) struct ProviderArgs {
     /// A folder for the files of started bodies. [default: the folder for temporary files]
     #[arg(long, value_name = "FOLDER")]
     pub(crate) folder: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct PagesArgs {
+    /// The folder of the pages. `tables.md` is for a page next to it, which includes it.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) out: PathBuf,
+    /// Replace files of the folder, even if they are not empty.
+    #[arg(long)]
+    pub(crate) overwrite: bool,
+    /// The results, in JSON. Several of one program become one: a check has the verdict of a result that reached it, and is
+    /// marked if two of them differ.
+    #[arg(required = true, value_name = "RESULT")]
+    pub(crate) results: Vec<PathBuf>,
 }
 
 #[derive(Clone, Debug, clap::Args)]

@@ -7,11 +7,11 @@
 //! ```
 
 use crate::profile::VerdictPlace;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// The end of a program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Exit {
     /// The program has exited with this status. A signal n is the status 128 + n, as in a shell.
@@ -28,7 +28,7 @@ impl Exit {
 }
 
 /// The reason for which the suite ended a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stopped {
     /// The time that the checks allow is over.
@@ -42,7 +42,7 @@ pub enum Stopped {
 }
 
 /// The kind of a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// A call of the run.
@@ -54,30 +54,41 @@ pub enum Kind {
 }
 
 /// A call at the provider.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Call {
     /// Seconds since the start of the program.
     pub at: f64,
     /// The format, for example `openai-chat`.
-    pub format: &'static str,
+    pub format: String,
     /// The kind.
     pub kind: Kind,
     /// Number among the calls of its kind, from 1.
     pub number: usize,
-    /// The request.
+    /// The request, which is not read again: that of a long run has all before it.
+    #[serde(skip_deserializing)]
     pub body: Value,
     /// The answer, in words of the case.
     pub answer: String,
-    /// The bytes of the answer, up to a bound.
+    /// The bytes of the answer, up to a bound. They are not read again.
+    #[serde(skip_deserializing)]
     pub bytes: String,
     /// Reason for which the answer of the case could not be given: the format has no such answer, or the client no such tool.
-    pub unspoken: Option<String>,
+    pub unspoken: Option<Unspoken>,
     /// The first reason for which a provider of the format refuses the messages.
     pub invalid: Option<String>,
 }
 
+/// The reason for which an answer of a case could not be given.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Unspoken {
+    /// The reason.
+    pub why: String,
+    /// `true` if no response in the format of the client can say it; `false` if the client lacks a tool.
+    pub is_of_format: bool,
+}
+
 /// A body of a tool that has started.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Started {
     /// The name in the case.
     pub name: String,
@@ -86,7 +97,7 @@ pub struct Started {
 }
 
 /// Observations.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Evidence {
     /// The command that was started.
     pub command: Vec<String>,
@@ -126,7 +137,7 @@ pub struct Evidence {
 }
 
 /// The observations of a second start.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Again {
     /// The end.
     pub exit: Exit,
@@ -137,7 +148,7 @@ pub struct Again {
 }
 
 /// The final records in the output of a program.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     /// Number of final records.
     pub number: usize,
@@ -267,6 +278,7 @@ mod tests {
     fn place() -> VerdictPlace {
         let members = |pointer: &str, value: Value| [(pointer.to_owned(), vec![value])].into();
         VerdictPlace {
+            file: None,
             record: members("/type", json!("result")),
             success: members("/status", json!("success")),
             reason: vec!["/reason".to_owned()],

@@ -21,19 +21,37 @@ macro_rules! files {
 /// The files of the profiles.
 const FILES: &[(&str, &str)] = files![
     "acp",
+    "agent-framework",
+    "ai-sdk",
+    "aider",
     "anthropic-sdk",
+    "autogen",
     "claude",
     "codex",
+    "copilot",
+    "crewai",
     "endstop",
+    "endstop-acp",
     "gemini",
     "generic",
+    "google-adk",
+    "langchain",
+    "llama-index",
     "mini",
     "mini-acp",
+    "mini-swe-agent",
+    "openai-agents",
     "openai-sdk",
     "opencode",
     "pi",
+    "pydantic-ai",
     "qwen",
+    "smolagents",
+    "strands",
 ];
+
+/// The profile of guard in front of a program.
+const GUARD: &str = include_str!("../profiles/front/guard.toml");
 
 /// The name of the profile for programs that are not known.
 pub const GENERIC: &str = "generic";
@@ -73,6 +91,12 @@ pub struct Profile {
     /// Arguments after the command, unless a word of the command contains `{task}`.
     #[serde(default)]
     pub args: Vec<String>,
+    /// Arguments after the command with which it prints its version.
+    #[serde(default)]
+    pub version: Vec<String>,
+    /// Arguments of guard, if it stands in front of the program: those before the limits of the case.
+    #[serde(skip_deserializing)]
+    pub front: Vec<String>,
     /// Variables.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
@@ -85,12 +109,25 @@ pub struct Profile {
     /// Names of the tools. Without them, the schemas of a request decide.
     #[serde(default)]
     pub tools: BTreeMap<Tool, String>,
+    /// The call with which the program ends, if a text without a call is not an answer for it.
+    #[serde(default)]
+    pub answer: Option<AnswerCall>,
     /// The place of the verdict.
     #[serde(default)]
     pub verdict: VerdictPlace,
     /// The times in seconds that the program documents.
     #[serde(default)]
     pub documented: Documented,
+}
+
+/// The call that gives an answer. The provider makes it of each whole answer.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct AnswerCall {
+    /// Name of the tool.
+    pub tool: String,
+    /// Its argument, in which `{text}` is the answer.
+    pub input: String,
 }
 
 /// Arguments that a case adds.
@@ -123,6 +160,8 @@ pub struct Options {
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct VerdictPlace {
+    /// A file that has the records, in place of the standard output.
+    pub file: Option<String>,
     /// Members of a final record: a pointer, and its values; without values, the member is missing. A record is a line of JSON, or the whole output.
     pub record: BTreeMap<String, Vec<Value>>,
     /// Members of a record that is a success, all of which hold.
@@ -202,6 +241,33 @@ impl Profile {
         Ok(profile)
     }
 
+    /// Returns the profile of the program with guard in front of it: what guard can is added, the limits and the verdict are
+    /// those of guard, and the rest is that of the program.
+    ///
+    /// # Errors
+    /// The profile of guard is not valid, which a test excludes.
+    pub fn guarded(mut self) -> Result<Profile, BadData> {
+        let guard = Profile::read("profiles/front/guard.toml", GUARD)?;
+        if self.serves.is_some() {
+            let problem =
+                "guard is for programs that are started for one run, and not for a server"
+                    .to_owned();
+            return Err(BadData::new(&format!("profile `{}`", self.name), problem));
+        }
+        self.title = format!("{}, under {}", self.title, guard.title);
+        for capability in guard.capabilities {
+            if !self.can(capability) {
+                self.capabilities.push(capability);
+            }
+        }
+        self.options.turns = guard.options.turns;
+        self.options.budget = guard.options.budget;
+        self.options.time = guard.options.time;
+        self.front = guard.args;
+        self.verdict = guard.verdict;
+        Ok(self)
+    }
+
     /// `true` if the program declares this capability.
     pub fn can(&self, capability: Capability) -> bool {
         self.capabilities.contains(&capability)
@@ -263,7 +329,8 @@ mod tests {
         found.sort();
         assert_eq!(found, names().collect::<Vec<_>>());
         for name in names() {
-            find(name).unwrap();
+            let profile = find(name).unwrap();
+            assert!(profile.serves.is_some() || profile.guarded().is_ok(), "{name}");
         }
     }
 
@@ -290,6 +357,8 @@ mod tests {
             let error = Profile::read("x.toml", text).unwrap_err().to_string();
             assert!(error.starts_with("invalid x.toml: ") && error.contains(says), "{error}");
         }
+        let of_server = find("acp").unwrap().guarded().unwrap_err().to_string();
+        assert!(of_server.contains("server"), "{of_server}");
         let missing = find("claud").unwrap_err().to_string();
         assert!(missing.contains("claude"), "{missing}");
     }

@@ -83,7 +83,7 @@ pub struct CheckResult {
 }
 
 /// The observations in a case.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CaseResult {
     /// Name of the case.
     pub name: String,
@@ -103,6 +103,12 @@ pub struct SuiteResult {
     pub edition: String,
     /// The profile.
     pub profile: String,
+    /// Name of the program for people.
+    pub title: String,
+    /// Version of the program, as it prints it; empty if it is not known.
+    pub version: String,
+    /// `true` if guard stood in front of the program.
+    pub guarded: bool,
     /// The command.
     pub command: Vec<String>,
     /// Version of the suite.
@@ -123,8 +129,7 @@ pub struct SuiteResult {
     pub problems: Vec<String>,
     /// The verdicts.
     pub checks: Vec<CheckResult>,
-    /// The observations, which are not read again.
-    #[serde(skip_deserializing)]
+    /// The observations.
     pub cases: Vec<CaseResult>,
 }
 
@@ -162,8 +167,9 @@ pub async fn run(
             io::Result::Ok((case, evidence))
         }
     };
+    let version = program::version(launch).await?;
     let observed = together(runs.iter().cloned().map(one).collect()).await?;
-    Ok(judge(launch, &checks, &cases, observed))
+    Ok(SuiteResult { version, ..judge(launch, &checks, &cases, observed) })
 }
 
 /// Waits for futures that run at the same time in this task. The first error ends all.
@@ -214,6 +220,9 @@ fn judge(
         kind: "conformance".to_owned(),
         edition: EDITION.to_owned(),
         profile: launch.profile.name.clone(),
+        title: launch.profile.title.clone(),
+        version: String::new(),
+        guarded: launch.guard.is_some(),
         command: launch.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
         suite: env!("CARGO_PKG_VERSION").to_owned(),
         patience: launch.patience.as_secs(),
@@ -238,7 +247,7 @@ fn problems(observed: &[(Case, Evidence)], elsewhere: &[String]) -> Vec<String> 
         if let Some(problem) = &plain.problem {
             problems.push(problem.clone());
         } else if let Some(unspoken) = plain.calls.iter().find_map(|call| call.unspoken.as_ref()) {
-            problems.push(format!("in the plain case, {unspoken}"));
+            problems.push(format!("in the plain case, {}", unspoken.why));
         } else if plain.success() != Some(true) {
             problems.push(format!(
                 "the plain case (three calls of a tool, then an answer) was not a success: {:?} after {} calls; check \
@@ -302,7 +311,7 @@ fn judged(
 
 /// Returns the highest level whose MUSTs, and those of the levels below, all pass. A check that was not chosen counts as not
 /// reached.
-fn level(results: &[CheckResult]) -> Option<u8> {
+pub(crate) fn level(results: &[CheckResult]) -> Option<u8> {
     let is_chosen = |level: Level| {
         CHECKS
             .iter()

@@ -54,6 +54,7 @@ fn judged(profile: &Profile, check: &Check, words: &[OsString]) -> CheckResult {
     let launch = Launch {
         command: &command,
         profile,
+        guard: None,
         patience: Duration::from_secs(180),
         pass: &[],
         in_place: false,

@@ -2,14 +2,16 @@
 #![allow(clippy::unwrap_used, clippy::pedantic, missing_docs, reason = "tests")]
 
 use endstop_conform::checks::{Observed, find};
-use endstop_conform::evidence::{Again, Call, Evidence, Exit, Kind, Record, Started, Stopped};
+use endstop_conform::evidence::{
+    Again, Call, Evidence, Exit, Kind, Record, Started, Stopped, Unspoken,
+};
 use endstop_conform::{CHECKS, Verdict, case, profile};
 use serde_json::{Value, json};
 
 fn call(kind: Kind, number: usize, at: f64, body: Value) -> Call {
     Call {
         at,
-        format: "openai-chat",
+        format: "openai-chat".to_owned(),
         kind,
         number,
         body,
@@ -330,4 +332,66 @@ fn missing_capability_is_not_applicable() {
     let finding = find("L-01").unwrap().judge(&observed);
     assert_eq!(finding.verdict, Verdict::NotApplicable);
     assert!(finding.why.contains("turn_cap"), "{}", finding.why);
+}
+
+/// A response that is waited for again was given up; the sentence is about the response.
+#[test]
+fn later_call_shows_response_given_up() {
+    let again = |times: &[f64]| {
+        let mut evidence = ended(1, times.len()).stopped(Stopped::Patience);
+        for (call, at) in evidence.calls.iter_mut().zip(times) {
+            call.at = *at;
+        }
+        evidence
+    };
+    for (id, case) in [("S-03", "no-content"), ("S-04", "pings"), ("S-06", "endless-reasoning")] {
+        let (verdict, why) = judge(id, case, &again(&[0.3, 45.3]));
+        assert_eq!(
+            (verdict, why.as_str()),
+            (Verdict::Pass, "given up, and called again after 45 s")
+        );
+        // Two calls of one moment are not an attempt and the next one.
+        assert_eq!(judge(id, case, &again(&[0.3, 0.4])).0, Verdict::NotReached);
+    }
+}
+
+/// A run that the suite ends because of its many calls has no answer in which the text of the error could stand.
+#[test]
+fn unended_run_has_no_error_text() {
+    let evidence = ended(1, 3).stopped(Stopped::Calls);
+    assert_eq!(judge("R-06", "unauthorised", &evidence).0, Verdict::NotReached);
+    assert_eq!(judge("R-04", "unauthorised", &evidence).0, Verdict::Fail);
+}
+
+/// A title that is asked for next to the first call is not its repetition.
+#[test]
+fn title_is_not_repetition_of_refused_call() {
+    let mut evidence = ended(0, 2);
+    evidence.calls[1].at = 3.2;
+    evidence.calls.insert(0, call(Kind::Other, 1, 0.9, json!({})));
+    evidence.calls_of_first = 3;
+    assert_eq!(judge("R-01", "rate-limited", &evidence).0, Verdict::Pass);
+}
+
+/// Sub-agents of one moment may each have a call on its way when the budget is reached.
+#[test]
+fn parallel_calls_of_sub_agents_are_on_their_way() {
+    let mut evidence = ended(1, 3).sub(5);
+    for (at, call) in evidence.calls.iter_mut().enumerate() {
+        call.at = if at < 5 { 1.0 } else { 1.3 };
+    }
+    assert_eq!(judge("N-04", "endless-sub-agents", &evidence).0, Verdict::Pass);
+    evidence.calls[7].at = 2.5;
+    assert_eq!(judge("N-04", "endless-sub-agents", &evidence).0, Verdict::Fail);
+}
+
+#[test]
+fn format_without_response_is_not_applicable() {
+    let unspoken = |is_of_format| {
+        let mut evidence = ended(0, 1);
+        evidence.calls[0].unspoken = Some(Unspoken { why: "a reason".to_owned(), is_of_format });
+        judge("T-09", "call-announced", &evidence)
+    };
+    assert_eq!(unspoken(true), (Verdict::NotApplicable, "a reason".to_owned()));
+    assert_eq!(unspoken(false), (Verdict::NotReached, "a reason".to_owned()));
 }

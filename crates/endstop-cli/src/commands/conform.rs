@@ -1,6 +1,8 @@
 //! `endstop conform`: judges how the runs of any agent program end.
 
-use crate::conform_args::{ConformArgs, ConformCommand, DiffArgs, ProviderArgs, ShowArgs};
+use crate::conform_args::{
+    ConformArgs, ConformCommand, DiffArgs, PagesArgs, ProviderArgs, ShowArgs,
+};
 use crate::failure::{Failure, Result};
 use crate::new_file::NewFile;
 use crate::output;
@@ -23,6 +25,7 @@ pub(crate) fn run(args: &ConformArgs, as_json: bool) -> Result {
         Some(ConformCommand::List) => Ok(list(as_json)),
         Some(ConformCommand::Show(args)) => show(args, as_json),
         Some(ConformCommand::Provider(args)) => provider(args, as_json),
+        Some(ConformCommand::Pages(args)) => pages(args),
         Some(ConformCommand::Diff(args)) => diff(args, as_json),
     }
 }
@@ -49,7 +52,12 @@ fn judge(args: &ConformArgs, as_json: bool) -> Result {
 
     let named = args.profile.as_deref();
     let profile = named.map_or_else(|| profile::of_command(&args.program), profile::find);
+    let profile =
+        profile.and_then(|profile| if args.guarded { profile.guarded() } else { Ok(profile) });
     let profile = profile.map_err(|error| Failure::usage(error.to_string()))?;
+    let guard = args.guarded.then(std::env::current_exe).transpose();
+    let guard = guard
+        .map_err(|error| Failure::fault(format!("the path of endstop is not known: {error}")))?;
     let folder = std::env::current_dir()
         .map_err(|error| Failure::usage(format!("the working folder cannot be read: {error}")))?;
     let path = std::env::var("PATH").unwrap_or_default();
@@ -57,6 +65,7 @@ fn judge(args: &ConformArgs, as_json: bool) -> Result {
     let launch = Launch {
         command: &command,
         profile: &profile,
+        guard: guard.map(std::path::PathBuf::into_os_string),
         patience: args.patience,
         pass: &args.pass,
         in_place: args.in_place,
@@ -223,16 +232,30 @@ fn provider(args: &ProviderArgs, as_json: bool) -> Result {
     status
 }
 
+fn read_result(path: &Path) -> Result<SuiteResult> {
+    serde_json::from_str(&read(path)?).map_err(|error| {
+        Failure::usage(format!(
+            "{}: not a result of `endstop conform --json`: {error}",
+            path.display()
+        ))
+    })
+}
+
+fn pages(args: &PagesArgs) -> Result {
+    let results: Vec<SuiteResult> =
+        args.results.iter().map(|path| read_result(path)).collect::<Result<_>>()?;
+    let folder = args.out.file_name().unwrap_or_default().to_string_lossy();
+    std::fs::create_dir_all(&args.out)
+        .map_err(|error| Failure::usage(format!("--out {}: {error}", args.out.display())))?;
+    for page in report::pages(&results, &folder) {
+        let file = args.out.join(&page.name);
+        NewFile::of("--out", &file, args.overwrite)?.write(&page.text)?;
+    }
+    Ok(0)
+}
+
 fn diff(args: &DiffArgs, as_json: bool) -> Result {
-    let result = |path: &Path| -> Result<SuiteResult> {
-        serde_json::from_str(&read(path)?).map_err(|error| {
-            Failure::usage(format!(
-                "{}: not a result of `endstop conform --json`: {error}",
-                path.display()
-            ))
-        })
-    };
-    let (before, after) = (result(&args.before)?, result(&args.after)?);
+    let (before, after) = (read_result(&args.before)?, read_result(&args.after)?);
     let changes = report::compare(&before, &after);
     if as_json {
         output::json(

@@ -8,10 +8,10 @@ use std::process::Command;
 
 /// An agent of five lines that makes one call, and exits with 0 whatever the answer is.
 const CARELESS: &str = r#"
-address="${OPENAI_BASE_URL#http://}"; host="${address%%/*}"
+address="${OPENAI_BASE_URL#http://}"; host="${address%%/*}"; path="/${address#*/}"
 exec 3<>"/dev/tcp/${host%:*}/${host#*:}"
 body='{"model":"m","messages":[{"role":"user","content":"go"}],"tools":[{"type":"function","function":{"name":"shell","parameters":{"properties":{"command":{}}}}}]}'
-printf 'POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: %s\r\n\r\n%s' "${#body}" "$body" >&3
+printf 'POST %s/chat/completions HTTP/1.1\r\nhost: %s\r\nconnection: close\r\ncontent-length: %s\r\n\r\n%s' "$path" "$host" "${#body}" "$body" >&3
 timeout 5 head -c 400 <&3
 exit 0
 "#;
@@ -211,4 +211,44 @@ fn wrong_usage_names_the_fix() {
     assert!(list.contains("T-01") && list.contains("profiles: "), "{list}");
     let shown = cli.run(["conform", "show", "t-01"]).exits(0).stdout;
     assert!(shown.contains("sentences 14") && shown.contains("finish = \"length\""), "{shown}");
+}
+
+/// Guard judges the cut answer, which the program takes for a whole one. The pages show both results.
+#[test]
+fn guard_lifts_careless_program() {
+    let cli = Cli::new();
+    cli.write("careless.sh", CARELESS);
+    let judge = |guarded: &[&str], report: &str, status: i32| {
+        let args = ["conform", "--only", "T-01,O-02", "--report", report].into_iter();
+        let args = args.chain(guarded.iter().copied()).chain(["--", "bash", "careless.sh"]);
+        cli.run(args.collect::<Vec<_>>()).exits(status);
+        let result: Value = serde_json::from_str(&cli.read(report)).unwrap();
+        verdicts(&result)
+    };
+    let of = |verdicts: &[(String, String)], id: &str| {
+        verdicts.iter().find(|(known, _)| known == id).unwrap().1.clone()
+    };
+    let plain = judge(&[], "plain.json", 1);
+    assert_eq!((of(&plain, "T-01"), of(&plain, "O-02")), ("fail".into(), "not_applicable".into()));
+    let guarded = judge(&["--guarded"], "guarded.json", 0);
+    assert_eq!((of(&guarded, "T-01"), of(&guarded, "O-02")), ("pass".into(), "pass".into()));
+
+    // The second result of the same program reaches nothing new, and the last one differs.
+    let differs =
+        cli.read("plain.json").replacen("\"verdict\":\"fail\"", "\"verdict\":\"pass\"", 1);
+    cli.write("differs.json", &differs);
+    let results = ["plain.json", "guarded.json", "differs.json"];
+    cli.run(
+        ["conform", "pages", "--out", "book/results"]
+            .into_iter()
+            .chain(results)
+            .collect::<Vec<_>>(),
+    )
+    .exits(0);
+    let tables = cli.read("book/results/tables.md");
+    assert!(tables.contains("[✗±](results/generic.md#t-01)"), "{tables}");
+    assert!(tables.contains("[✓](results/generic-guarded.md#t-01)"), "{tables}");
+    let page = cli.read("book/results/generic.md");
+    assert!(page.contains("<a id=\"t-01\"></a>T-01 | ✗± fail"), "{page}");
+    assert!(page.contains("exit status 0 after") && page.contains("`Length`"), "{page}");
 }

@@ -3,7 +3,7 @@
 use super::judging::{Observed, a_success, end, not_a_success, success, unended};
 use super::verdict::{Finding, Verdict, fail, not_reached, pass};
 use crate::case::{PRICES, ReportedUsage};
-use crate::evidence::Exit;
+use crate::evidence::{Exit, Kind};
 use crate::vocabulary::Capability;
 
 /// The tokens of a reported usage: input, output, read from a cache, written to one.
@@ -176,7 +176,7 @@ pub(super) fn rate_limited(observed: &Observed<'_>) -> Finding {
     if let Err(finding) = a_success(observed) {
         return finding;
     }
-    let calls: Vec<f64> = observed.evidence.calls.iter().map(|call| call.at).collect();
+    let calls: Vec<f64> = observed.evidence.of_kind(Kind::Main).map(|call| call.at).collect();
     match calls[..] {
         [first, second, ..] if second - first < 1.9 => fail(format!(
             "the second call came after {:.1} s; the provider asked for 2",
@@ -187,6 +187,9 @@ pub(super) fn rate_limited(observed: &Observed<'_>) -> Finding {
     }
 }
 
+/// Time in seconds after a call in which another one counts as on its way then.
+const ON_ITS_WAY: f64 = 0.5;
+
 /// N-04.
 pub(super) fn sub_agents(observed: &Observed<'_>) -> Finding {
     let evidence = observed.evidence;
@@ -194,7 +197,9 @@ pub(super) fn sub_agents(observed: &Observed<'_>) -> Finding {
     let subs = calls - evidence.main_calls();
     // The depth is bounded without the budget: a sub-agent then gets an error and asks again.
     let most = calls_of_budget(observed);
-    if calls > most {
+    // Agents that run at the same time may each have a call on its way when the budget is reached.
+    let reached = evidence.calls.get(most - 1).map_or(f64::INFINITY, |call| call.at);
+    if calls > 2 * most || evidence.calls.iter().any(|call| call.at > reached + ON_ITS_WAY) {
         return fail(format!(
             "{calls} calls, {subs} of sub-agents; the parent's budget is reached in call {most}"
         ));

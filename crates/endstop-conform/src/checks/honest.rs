@@ -93,6 +93,11 @@ pub(super) fn wrap_up(observed: &Observed<'_>) -> Finding {
 
 ///
 pub(super) fn error_text(observed: &Observed<'_>) -> Finding {
+    if let Some(Exit::Stopped(Stopped::Calls)) = observed.evidence.exit {
+        // judge the number of calls. The run has no verdict whose answer could be the text.
+        let calls = observed.evidence.main_calls();
+        return not_reached(format!("the suite ended the run after {calls} calls"));
+    }
     if let Some(finding) = unended(observed) {
         return finding;
     }

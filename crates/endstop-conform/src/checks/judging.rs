@@ -2,7 +2,7 @@
 
 use super::verdict::{Finding, fail, not_reached, pass};
 use crate::case::{Case, UNKNOWN};
-use crate::evidence::{Evidence, Exit, Stopped};
+use crate::evidence::{Evidence, Exit, Kind, Stopped};
 use crate::profile::Profile;
 
 /// A case with its observations, for a check.
@@ -34,6 +34,22 @@ pub(super) fn unended(observed: &Observed<'_>) -> Option<Finding> {
             fail(format!("printed more than {} MB, and no end", crate::program::MOST_OUTPUT >> 20))
         }
     })
+}
+
+/// Time in seconds between two calls of which the second one is not of the same moment.
+const LATER: f64 = 1.0;
+
+/// Judges a run whose response must be given up. A later call shows that it was, also if the run then waits again; how often a
+/// call is repeated, other checks say.
+pub(super) fn given_up(observed: &Observed<'_>) -> Finding {
+    let calls: Vec<f64> = observed.evidence.of_kind(Kind::Main).map(|call| call.at).collect();
+    match calls[..] {
+        [first, .., last] if !observed.evidence.has_ended() && last > first + LATER => {
+            let next = calls.iter().find(|at| **at > first + LATER).unwrap_or(&last);
+            pass(format!("given up, and called again after {:.0} s", next - first))
+        }
+        _ => not_a_success(observed),
+    }
 }
 
 /// Judges a run that must end, and not as a success.

@@ -7,7 +7,7 @@ use serde_json::Value;
 pub(super) fn results(call: &Call) -> Vec<String> {
     let list = |key: &str| call.body[key].as_array().map_or(&[][..], Vec::as_slice);
     let parts = |message: &Value, key: &str| message[key].as_array().cloned().unwrap_or_default();
-    match call.format {
+    match call.format.as_str() {
         "gemini" => list("contents")
             .iter()
             .flat_map(|message| parts(message, "parts"))

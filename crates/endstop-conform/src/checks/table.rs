@@ -1,9 +1,9 @@
 //! The table of checks.
 
-use super::judging::{Observed, not_a_success};
+use super::judging::{Observed, given_up, not_a_success};
 use super::verdict::{Finding, Level, Severity, Verdict, not_reached};
 use super::{accountable, clean, ends, honest, protocol};
-use crate::evidence::{Evidence, Kind};
+use crate::evidence::{Evidence, Kind, Unspoken};
 use crate::profile::Profile;
 use crate::vocabulary::Capability;
 
@@ -49,8 +49,10 @@ impl Check {
         }
         // A sub-agent without the tool has a bound; the run without it has no such situation.
         let unspoken = evidence.of_kind(Kind::Main).find_map(|call| call.unspoken.as_ref());
-        if let Some(problem) = unspoken.filter(|_| !self.every_case) {
-            return not_reached(problem.clone());
+        if let Some(Unspoken { why, is_of_format }) = unspoken.filter(|_| !self.every_case) {
+            // What a format cannot say does not happen to its clients.
+            let lacks = || Finding::new(Verdict::NotApplicable, why.clone());
+            return if *is_of_format { lacks() } else { not_reached(why.clone()) };
         }
         let finding = (self.judge)(observed);
         match finding.verdict {
@@ -120,10 +122,10 @@ checks! {
     "T-13" Honest should A [18] "a call that stands in the text is run, or ends the run as not successful" [] of_case honest::call_in_text;
     "S-01" Honest must A [16] "a lost connection is repeated at most five times, and is not a success" [] of_case honest::lost_text;
     "S-02" Clean must A [31] "the body of a repeated call runs once" [] of_case clean::lost_arguments;
-    "S-03" Ends must A [3] "a response without content is given up in time" [] of_case not_a_success;
-    "S-04" Ends should B [3] "pings do not extend the time without content" [] of_case not_a_success;
+    "S-03" Ends must A [3] "a response without content is given up in time" [] of_case given_up;
+    "S-04" Ends should B [3] "pings do not extend the time without content" [] of_case given_up;
     "S-05" Accountable should B [37] "90 seconds of silence before an answer do not end the run" [] of_case accountable::late_answer;
-    "S-06" Ends must A [4] "a response that only reasons ends in time" [] of_case not_a_success;
+    "S-06" Ends must A [4] "a response that only reasons ends in time" [] of_case given_up;
     "S-07" Accountable should B [37] "a connection that stays open after the finish value is a success, without another call" [] of_case accountable::open_after_finish;
     "S-08" Honest should A [15] "a part that cannot be read is not left out in silence" [] of_case honest::junk_chunk;
     "C-01" Ends must A [5] "the same call for ever ends by a rule or a limit, and not as a success" [] of_case ends::endless_calls;

@@ -49,8 +49,6 @@ impl<'a> Client<'a> {
                 "initialize",
                 &json!({"protocolVersion": 1, "clientCapabilities": {}}),
             );
-            let folder = json!({"cwd": self.place.work(), "mcpServers": []});
-            self.request("session", "session/new", &folder);
         }
         let (output, _) = self.place.output();
         // Without the last line if it is not whole.
@@ -73,6 +71,10 @@ impl<'a> Client<'a> {
             if !message["id"].is_null() {
                 self.say(&answer(message));
             }
+        } else if message["id"] == "initialize" {
+            // Servers refuse a session before this answer.
+            let folder = json!({"cwd": self.place.work(), "mcpServers": []});
+            self.request("session", "session/new", &folder);
         } else if message["id"] == "session" {
             self.session = message["result"]["sessionId"].clone();
             let prompt = json!([{"type": "text", "text": self.task}]);

@@ -10,8 +10,10 @@ use std::time::Duration;
 pub struct Launch<'a> {
     /// The program and its arguments.
     pub command: &'a [OsString],
-    /// Profile of the program.
+    /// Profile of the program; with guard, that of [`Profile::guarded`].
     pub profile: &'a Profile,
+    /// The `endstop` whose guard stands in front of the program.
+    pub guard: Option<OsString>,
     /// Time from the first call of a run after which it is stopped.
     pub patience: Duration,
     /// Names of variables of this process that the program gets in addition.

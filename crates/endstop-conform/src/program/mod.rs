@@ -8,8 +8,10 @@ mod acp;
 mod elsewhere;
 mod launch;
 mod place;
+mod version;
 
 pub use launch::{Launch, absolute};
+pub use version::version;
 
 use crate::case::{Act, Case, DocumentedTime, Signal, When};
 use crate::evidence::{Again, Evidence, Exit, Record, Stopped};
@@ -45,10 +47,8 @@ pub async fn run(launch: &Launch<'_>, case: &Case) -> io::Result<Evidence> {
     }
     let place = Place::new(launch)?;
     let began = Instant::now();
-    let script = Script::new(case.clone())
-        .in_folder(place.started())
-        .for_client(launch.profile.tools.clone(), launch.profile.can(Capability::Tools))
-        .from(began);
+    let script =
+        Script::new(case.clone()).in_folder(place.started()).for_client(launch.profile).from(began);
     let provider = Provider::start(script)?;
     let elsewhere = Elsewhere::start().await?;
     let mut evidence = Evidence { patience: launch.patience.as_secs(), ..Evidence::default() };
@@ -63,6 +63,10 @@ pub async fn run(launch: &Launch<'_>, case: &Case) -> io::Result<Evidence> {
     evidence.left = ended.left;
     evidence.connection_left = ended.connection_left;
     (evidence.stdout, evidence.stderr) = place.output();
+    let records = match &launch.profile.verdict.file {
+        Some(file) => place.text(file),
+        None => evidence.stdout.clone(),
+    };
     evidence.calls_of_first = provider.count();
     evidence.started_of_first = place.bodies().len();
     if case.resume && launch.profile.can(Capability::Resume) {
@@ -74,7 +78,7 @@ pub async fn run(launch: &Launch<'_>, case: &Case) -> io::Result<Evidence> {
     evidence.calls = provider.calls();
     evidence.started = place.bodies();
     evidence.elsewhere = elsewhere.hosts();
-    evidence.record = Record::read(&evidence.stdout, &launch.profile.verdict);
+    evidence.record = Record::read(&records, &launch.profile.verdict);
     if launch.profile.serves.is_some() && evidence.has_ended() {
         // The exit status of a server says nothing about a run; the verdict stands in its place.
         evidence.exit = Some(Exit::Status(i32::from(evidence.record.success != Some(true))));

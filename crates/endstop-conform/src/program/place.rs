@@ -21,6 +21,9 @@ const KEY: &str = "sk-ant-conform-0000-not-a-key";
 /// The most bytes of an output that are evidence. The end counts, because it has the verdict.
 const MOST: u64 = 1 << 20;
 
+/// The cap on turns of a guarded program in cases without one.
+const GUARDED_TURNS: u32 = 50;
+
 /// Variables that a program gets from this process. All others are removed: keys, logins and settings of agents.
 const PASSED: [&str; 18] = [
     "PATH",
@@ -172,29 +175,43 @@ impl Place {
                 None => word.clone(),
             });
         }
-        let mut add = |arguments: &[String], n: Option<u32>| {
+        let add = |words: &mut Vec<OsString>, arguments: &[String], n: Option<u32>| {
             words.extend(arguments.iter().map(|word| OsString::from(fill(word, n))));
         };
+        let limits = &case.limits;
+        let turns = limits.turns.or(launch.guard.is_some().then_some(GUARDED_TURNS));
+        let limits = [
+            (&options.turns, turns.map(Some)),
+            (&options.time, limits.seconds.map(Some)),
+            (&options.budget, limits.budget_usd.map(|_| None)),
+        ];
+        let mut front: Vec<OsString> = launch.guard.iter().cloned().collect();
+        if launch.guard.is_some() {
+            add(&mut front, &profile.front, None);
+            for (arguments, n) in limits {
+                if let Some(n) = n {
+                    add(&mut front, arguments, n);
+                }
+            }
+            front.push("--".into());
+        }
         if again && options.again_alone {
-            add(&options.again, None);
+            add(&mut words, &options.again, None);
         } else {
             if !has_task {
-                add(&profile.args, None);
+                add(&mut words, &profile.args, None);
             }
-            let limits = &case.limits;
             let needs = |capability| case.needs.contains(&capability).then_some(None);
-            for (arguments, n) in [
-                (&options.turns, limits.turns.map(Some)),
-                (&options.time, limits.seconds.map(Some)),
-                (&options.budget, limits.budget_usd.map(|_| None)),
+            let limits = limits.into_iter().filter(|_| launch.guard.is_none());
+            for (arguments, n) in limits.chain([
                 (&options.stop_hook, needs(Capability::StopHook)),
                 (&options.structured, needs(Capability::Structured)),
                 (&options.wrap_up, needs(Capability::WrapUp)),
                 (&options.short, case.documented.map(|_| None)),
                 (if again { &options.again } else { &options.first }, case.resume.then_some(None)),
-            ] {
+            ]) {
                 if let Some(n) = n {
-                    add(arguments, n);
+                    add(&mut words, arguments, n);
                 }
             }
         }
@@ -204,9 +221,7 @@ impl Place {
             }
         }
 
-        let mut variables: BTreeMap<String, String> = std::env::vars()
-            .filter(|(name, _)| PASSED.contains(&name.as_str()) || launch.pass.contains(name))
-            .collect();
+        let mut variables = passed(launch.pass);
         let mut set = |name: &str, value: &str| variables.insert(name.to_owned(), value.to_owned());
         set("HOME", &self.home.display().to_string());
         set("TMPDIR", &self.root.path().join("tmp").display().to_string());
@@ -249,7 +264,9 @@ impl Place {
             fs::write(path, &file.text)?;
         }
         variables.insert(MARK.to_owned(), self.mark.clone());
-        let script = self.script(&wiring.command, &variables, profile.serves.is_some());
+        // Guard takes the provider from the wiring, as it would from the settings of a user.
+        front.extend(wiring.command);
+        let script = self.script(&front, &variables, profile.serves.is_some());
         for name in ["pid", "status", "out", "err", "in"] {
             // Of an earlier start.
             match fs::remove_file(self.private(name)) {
@@ -257,7 +274,7 @@ impl Place {
                 _ => {}
             }
         }
-        Ok(Start { words: wiring.command, script, task })
+        Ok(Start { words: front, script, task })
     }
 
     fn script(
@@ -313,15 +330,14 @@ impl Place {
 
     /// Returns the end of standard output and of standard error.
     pub(super) fn output(&self) -> (String, String) {
-        let read = |name: &str| {
-            let mut file = fs::File::open(self.private(name)).ok()?;
-            let size = file.metadata().ok()?.len();
-            file.seek(SeekFrom::Start(size.saturating_sub(MOST))).ok()?;
-            let mut bytes = Vec::new();
-            file.take(MOST).read_to_end(&mut bytes).ok()?;
-            Some(String::from_utf8_lossy(&bytes).into_owned())
-        };
-        (read("out").unwrap_or_default(), read("err").unwrap_or_default())
+        let read = |name: &str| read_end(&self.private(name)).unwrap_or_default();
+        (read("out"), read("err"))
+    }
+
+    /// Returns the end of a file that a profile names.
+    pub(super) fn text(&self, file: &str) -> String {
+        let private = self.root.path().join("private").display().to_string();
+        read_end(Path::new(&file.replace("{private}", &private))).unwrap_or_default()
     }
 
     /// `true` if a body has started.
@@ -344,6 +360,23 @@ impl Place {
     }
 }
 
+/// Returns the variables that a program gets from this process.
+pub(super) fn passed(pass: &[String]) -> BTreeMap<String, String> {
+    std::env::vars()
+        .filter(|(name, _)| PASSED.contains(&name.as_str()) || pass.contains(name))
+        .collect()
+}
+
+/// Returns the end of a file.
+fn read_end(path: &Path) -> Option<String> {
+    let mut file = fs::File::open(path).ok()?;
+    let size = file.metadata().ok()?.len();
+    file.seek(SeekFrom::Start(size.saturating_sub(MOST))).ok()?;
+    let mut bytes = Vec::new();
+    file.take(MOST).read_to_end(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
 /// A started body, from the file that it has made.
 fn body(name: &str, at: f64) -> Started {
     Started { name: name.split('.').next().unwrap_or_default().to_owned(), at }
@@ -364,7 +397,7 @@ fn link(folder: &Path, of: &Path, except: &str) -> io::Result<()> {
 }
 
 /// Quotes a word for a shell.
-fn quoted(word: &OsStr) -> String {
+pub(super) fn quoted(word: &OsStr) -> String {
     format!("'{}'", word.to_string_lossy().replace('\'', r"'\''"))
 }
 

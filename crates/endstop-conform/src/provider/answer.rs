@@ -3,7 +3,8 @@
 use super::errors::{self, MARK};
 use super::tools;
 use crate::case::{Answer, Fault, Finish, ReportedUsage, UNKNOWN};
-use crate::evidence::Kind;
+use crate::evidence::{Kind, Unspoken};
+use crate::profile::AnswerCall;
 use crate::vocabulary::Tool;
 use endstop::testkit::Reply;
 use endstop_core::{ToolCall, Usage};
@@ -22,6 +23,9 @@ const DONE: &str = "All done: the task is complete.";
 /// Time between two signs of life of a provider that sends no content.
 const BETWEEN: Duration = Duration::from_millis(250);
 
+/// A signature of a call, which is opaque to clients.
+const SIGNATURE: &str = "Y29uZm9ybQ==";
+
 /// Reasoning that is repeated for ever.
 const PONDERING: &str = "pondering the next part ";
 
@@ -32,6 +36,7 @@ pub(super) struct Context<'a> {
     pub(super) body: &'a Value,
     pub(super) tools: &'a [(String, Value)],
     pub(super) names: &'a BTreeMap<Tool, String>,
+    pub(super) answer: Option<&'a AnswerCall>,
     pub(super) folder: &'a Path,
     pub(super) kind: Kind,
     pub(super) number: usize,
@@ -45,7 +50,7 @@ pub(super) struct Spoken {
     pub(super) bytes: Vec<u8>,
     pub(super) label: String,
     /// Reason for which the answer is not that of the case.
-    pub(super) problem: Option<String>,
+    pub(super) problem: Option<Unspoken>,
 }
 
 /// A chunk of a response.
@@ -99,7 +104,7 @@ impl Context<'_> {
         }
     }
 
-    fn response(&self, answer: &Answer) -> Result<Spoken, String> {
+    fn response(&self, answer: &Answer) -> Result<Spoken, Unspoken> {
         let fill = |text: &str| tools::filled(text, self.number, self.folder);
         let mut text = fill(&answer.text).repeat(answer.times.unwrap_or(1) as usize);
         if text.contains("{shell}") {
@@ -108,13 +113,13 @@ impl Context<'_> {
         }
         let mut calls = Vec::new();
         for (at, call) in answer.calls.iter().enumerate() {
-            let worded = tools::worded(call, self.tools, self.names, &fill)?;
+            let worded = tools::worded(call, self.tools, self.names, &fill).map_err(no_tool)?;
             let is_json = serde_json::from_str::<Value>(&worded.arguments).is_ok();
             if !is_json
                 && (self.format == WireFormat::Gemini
                     || self.delivery == Delivery::Whole && self.format == WireFormat::Anthropic)
             {
-                return Err("arguments are an object in this format, and cannot be cut".to_owned());
+                return Err(no_word("arguments are an object in this format, and cannot be cut"));
             }
             let id = call.id.clone().unwrap_or_else(|| {
                 let kind = match self.kind {
@@ -129,8 +134,35 @@ impl Context<'_> {
         if answer.fault == Some(Fault::Reasoning) {
             return Ok(self.endless_reasoning());
         }
+        if let Some(call) = self.final_call(answer, &text)? {
+            calls.push(call);
+            text.clear();
+        }
         let chunks = self.chunks(answer, &text, &calls)?;
         Ok(self.sent(answer, chunks, calls.first()))
+    }
+
+    /// Returns the call that gives a whole answer, if the client ends by one. An answer that is not whole stays a text.
+    fn final_call(&self, answer: &Answer, text: &str) -> Result<Option<ToolCall>, Unspoken> {
+        let is_whole = answer.finish == Finish::Fitting
+            && answer.calls.is_empty()
+            && matches!(answer.fault, None | Some(Fault::OpenAfterFinish));
+        let Some(call) = self.answer.filter(|_| is_whole && !text.is_empty()) else {
+            return Ok(None);
+        };
+        let found = self.tools.iter().find(|(name, _)| *name == call.tool);
+        // A call without tools asks for a text.
+        let Some((name, schema)) = found.filter(|_| !self.tools.is_empty()) else {
+            return if self.tools.is_empty() {
+                Ok(None)
+            } else {
+                Err(no_tool(format!("the program offers no tool `{}`", call.tool)))
+            };
+        };
+        let key = tools::command_key(schema);
+        let arguments = json!({ key: call.input.replace("{text}", text) }).to_string();
+        let id = format!("call_answer_{}", self.number);
+        Ok(Some(ToolCall { id, name: name.clone(), arguments }))
     }
 
     /// Writes the chunks of a response.
@@ -139,8 +171,13 @@ impl Context<'_> {
         answer: &Answer,
         text: &str,
         calls: &[ToolCall],
-    ) -> Result<Vec<Chunk>, String> {
-        let finish = word(self.format, answer.finish)?;
+    ) -> Result<Vec<Chunk>, Unspoken> {
+        // Responses marks a response with calls as any other one.
+        let is_marked = self.format == WireFormat::OpenAiResponses && !calls.is_empty();
+        let finish = match answer.finish {
+            Finish::Calls if is_marked => None,
+            finish => word(self.format, finish)?,
+        };
         let parts: Vec<&str> = match answer.times {
             // A long text in words would be thousands of events.
             Some(_) => text
@@ -168,11 +205,15 @@ impl Context<'_> {
                     && self.body["stream_options"]["include_usage"] != true,
             },
         );
-        let written = written.ok_or("the format of the call cannot be written")?;
+        let written = written.ok_or_else(|| no_word("the format of the call cannot be written"))?;
         let last = written.len() - 1;
         let mut chunks: Vec<Chunk> = Vec::new();
+        let mut is_signed = self.format != WireFormat::Gemini;
         for (at, bytes) in written.into_iter().enumerate() {
-            let bytes = edited(&bytes, |value| self.edit(answer, value));
+            let bytes = edited(&bytes, |value| {
+                self.edit(answer, value);
+                is_signed = is_signed || sign(value);
+            });
             let closes = self.closes(&bytes, at == last);
             chunks.push(Chunk { bytes, closes });
         }
@@ -323,7 +364,7 @@ impl Context<'_> {
                 say(reply, &event)
             }
             Some(Fault::Junk) if !streams => {
-                problem = Some("the client does not stream, so there are no chunks".to_owned());
+                problem = Some(no_word("the client does not stream, so there are no chunks"));
                 reply
             }
             Some(Fault::Junk | Fault::Reasoning) | None => reply,
@@ -341,6 +382,8 @@ impl Context<'_> {
             reasoning: PONDERING,
             // The first of two parts has no finish value, in every format.
             text: &["x"],
+            // A client may refuse a beginning without numbers.
+            usage: usage(ReportedUsage::Small),
             ..Response::default()
         };
         let written = write(self.format, self.delivery, &response).unwrap_or_default();
@@ -364,10 +407,19 @@ impl Context<'_> {
     }
 }
 
+fn no_tool(why: String) -> Unspoken {
+    Unspoken { why, is_of_format: false }
+}
+
+fn no_word(why: &str) -> Unspoken {
+    Unspoken { why: why.to_owned(), is_of_format: true }
+}
+
 /// Returns the finish value of a format.
-fn word(format: WireFormat, finish: Finish) -> Result<Option<&'static str>, String> {
+fn word(format: WireFormat, finish: Finish) -> Result<Option<&'static str>, Unspoken> {
     use WireFormat::{Anthropic, BedrockInvoke, Gemini, OpenAiChat, OpenAiResponses};
-    let none = || Err(format!("the format `{}` has no such finish value", format.as_str()));
+    let none =
+        || Err(no_word(&format!("the format `{}` has no such finish value", format.as_str())));
     Ok(Some(match (finish, format) {
         // OpenAI marks a refusal in the content.
         (Finish::Fitting | Finish::Missing, _)
@@ -447,6 +499,18 @@ fn refuse(format: WireFormat, value: &mut Value) {
     }
 }
 
+/// Signs the first call of a response of Gemini, as its reasoning models do: a client cannot return a signature that it did not
+/// get. Returns `true` if there is a call.
+fn sign(value: &mut Value) -> bool {
+    let parts = value.pointer_mut("/candidates/0/content/parts").and_then(Value::as_array_mut);
+    let call = parts.into_iter().flatten().find(|part| part["functionCall"].is_object());
+    let has_call = call.is_some();
+    if let Some(call) = call {
+        call["thoughtSignature"] = SIGNATURE.into();
+    }
+    has_call
+}
+
 /// Removes members with these names, at any depth.
 fn without(value: &mut Value, names: &[&str]) {
     match value {
@@ -465,7 +529,7 @@ fn data_of(text: &str) -> Option<&str> {
 }
 
 /// Changes the JSON of an event or of a body, and leaves what is not JSON.
-fn edited(bytes: &[u8], change: impl Fn(&mut Value)) -> Vec<u8> {
+fn edited(bytes: &[u8], mut change: impl FnMut(&mut Value)) -> Vec<u8> {
     let text = String::from_utf8_lossy(bytes).into_owned();
     let data = data_of(&text).unwrap_or(&text);
     let Ok(mut value) = serde_json::from_str::<Value>(data) else { return bytes.to_vec() };

@@ -17,7 +17,8 @@ mod tools;
 
 use crate::case::Case;
 use crate::evidence::{Call, Kind};
-use crate::vocabulary::Tool;
+use crate::profile::{AnswerCall, Profile};
+use crate::vocabulary::{Capability, Tool};
 use answer::{Context, Spoken};
 use endstop::testkit::{Reply, Request, Server, strict};
 use endstop_wire::WireFormat;
@@ -44,6 +45,7 @@ const MOST_BYTES: usize = 64 << 10;
 pub struct Script {
     case: Arc<Case>,
     tools: BTreeMap<Tool, String>,
+    answer: Option<AnswerCall>,
     offers_tools: bool,
     folder: PathBuf,
     began: Instant,
@@ -55,6 +57,7 @@ impl Script {
         Script {
             case: Arc::new(case),
             tools: BTreeMap::new(),
+            answer: None,
             offers_tools: false,
             folder: std::env::temp_dir(),
             began: Instant::now(),
@@ -68,12 +71,13 @@ impl Script {
         self
     }
 
-    /// Sets what is known of the client: the names of its tools, and whether it offers tools with each call of the run,
-    /// so that a call without them is a title or a summary.
+    /// Sets what is known of the client: the names of its tools, the call with which it ends, and whether it offers tools
+    /// with each call of the run, so that a call without them is a title or a summary.
     #[must_use]
-    pub fn for_client(mut self, tools: BTreeMap<Tool, String>, offers_tools: bool) -> Script {
-        self.tools = tools;
-        self.offers_tools = offers_tools;
+    pub fn for_client(mut self, profile: &Profile) -> Script {
+        self.tools = profile.tools.clone();
+        self.answer = profile.answer.clone();
+        self.offers_tools = profile.can(Capability::Tools);
         self
     }
 
@@ -151,6 +155,7 @@ fn respond(request: &Request, script: &Script, seen: &Mutex<Vec<Call>>) -> Reply
         body: &body,
         tools: &tools,
         names: &script.tools,
+        answer: script.answer.as_ref(),
         folder: &script.folder,
         kind,
         number,
@@ -169,7 +174,7 @@ fn respond(request: &Request, script: &Script, seen: &Mutex<Vec<Call>>) -> Reply
     }
     calls.push(Call {
         at: script.began.elapsed().as_secs_f64(),
-        format: format.as_str(),
+        format: format.as_str().to_owned(),
         kind,
         number,
         invalid: checked(format)

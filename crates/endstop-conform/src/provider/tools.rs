@@ -62,7 +62,7 @@ pub(super) fn worded(
     };
     let arguments = match &call.raw {
         // Inside a JSON string the command needs no escapes: the suite's own folder has none.
-        Some(raw) => fill(&raw.replace("{key}", command_key(&fields))),
+        Some(raw) => fill(&raw.replace("{key}", key_of(&fields))),
         None => arguments.to_string(),
     };
     Ok(Worded { name: name.clone(), arguments })
@@ -78,16 +78,21 @@ pub(super) fn shell_words<'a>(
     let found = known.into_iter().find_map(|known| tools.iter().find(|(name, _)| name == known));
     let Some((name, schema)) = found else { return ("shell", "command".to_owned()) };
     let fields = schema["properties"].as_object().cloned().unwrap_or_default();
-    (name, command_key(&fields).to_owned())
+    (name, key_of(&fields).to_owned())
 }
 
-fn command_key(fields: &Map<String, Value>) -> &str {
+/// Returns the name of the argument that is a command, or the first one.
+pub(super) fn command_key(schema: &Value) -> &str {
+    schema["properties"].as_object().map_or("command", key_of)
+}
+
+fn key_of(fields: &Map<String, Value>) -> &str {
     let known = ["command", "cmd"].into_iter().find(|key| fields.contains_key(*key));
     known.or_else(|| fields.keys().next().map(String::as_str)).unwrap_or("command")
 }
 
 fn shell(fields: &Map<String, Value>, command: &str, in_background: bool) -> Value {
-    let key = command_key(fields);
+    let key = key_of(fields);
     let value = match fields.get(key) {
         Some(field) if field["type"] == "array" => json!(["bash", "-lc", command]),
         _ => json!(command),

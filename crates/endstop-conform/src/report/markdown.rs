@@ -35,7 +35,7 @@ pub fn markdown(result: &SuiteResult) -> String {
 }
 
 /// Makes text of a program harmless in a cell.
-fn cell(text: &str) -> String {
+pub(super) fn cell(text: &str) -> String {
     let mut cell = String::new();
     for c in text.chars().take(400) {
         match c {

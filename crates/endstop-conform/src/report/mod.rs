@@ -6,6 +6,7 @@ mod compare;
 mod junit;
 mod markdown;
 mod page;
+mod pages;
 mod summary;
 mod text;
 
@@ -15,5 +16,6 @@ pub use compare::{Change, compare};
 pub use junit::junit;
 pub use markdown::markdown;
 pub use page::page;
+pub use pages::{Page, TABLES, pages};
 pub use summary::{level, passed};
 pub use text::text;
