@@ -4,6 +4,7 @@ import asyncio
 
 import script
 from autogen_agentchat.agents import AssistantAgent
+from autogen_core.tools import FunctionTool
 from autogen_ext.models.openai import OpenAIChatCompletionClient
 
 options = script.options("autogen-agentchat")
@@ -11,7 +12,8 @@ output = {"output_content_type": script.Answer} if options.structured else {}
 agent = AssistantAgent(
     "worker",
     OpenAIChatCompletionClient(model=script.MODEL),
-    tools=[script.shell],
+    # A structured answer needs tools that are strict.
+    tools=[FunctionTool(script.shell, "Run a shell command.", strict=True)],
     max_tool_iterations=options.turns or 25,
     **output,
 )

@@ -144,10 +144,13 @@ impl Context<'_> {
 
     /// Returns the call that gives a whole answer, if the client ends by one. An answer that is not whole stays a text.
     fn final_call(&self, answer: &Answer, text: &str) -> Result<Option<ToolCall>, Unspoken> {
-        let is_whole = answer.finish == Finish::Fitting
+        // A blank text, and a call that stands in the text, are the situations of their cases.
+        let is_answer = !text.trim().is_empty() && !answer.text.contains("{shell}");
+        let is_whole = is_answer
+            && answer.finish == Finish::Fitting
             && answer.calls.is_empty()
             && matches!(answer.fault, None | Some(Fault::OpenAfterFinish));
-        let Some(call) = self.answer.filter(|_| is_whole && !text.is_empty()) else {
+        let Some(call) = self.answer.filter(|_| is_whole) else {
             return Ok(None);
         };
         let found = self.tools.iter().find(|(name, _)| *name == call.tool);
