@@ -101,6 +101,8 @@ pub fn wire(request: &Request<'_>) -> Wiring {
     plan.wiring.client = client.map(|client| client.name);
     plan.wiring.is_agent = client.is_some_and(|client| client.offers_tools);
     plan.wiring.resume = client.map(|client| client.resume).filter(|command| !command.is_empty());
+    plan.wiring.submits_with =
+        client.map(|client| client.submits_with).filter(|word| !word.is_empty());
     plan.wiring.makes_no_run = makes_no_run;
     variables::set(&mut plan);
     if let Some(client) = client {

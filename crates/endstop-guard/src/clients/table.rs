@@ -29,6 +29,9 @@ pub struct Client {
     pub(super) valued: &'static [&'static str],
     /// Command that continues its last session; empty if there is none.
     pub resume: &'static str,
+    /// Word in the arguments of the tool call with which it ends its work, and whose result it does not send; empty if it
+    /// ends with an answer.
+    pub(super) submits_with: &'static str,
     /// Adds its options, files and upstreams to those of every program.
     pub(super) wire: fn(&mut Plan<'_>),
 }
@@ -40,7 +43,7 @@ pub const CLIENTS: &[Client] = &[
         programs: &["claude"],
         packages: &["@anthropic-ai/claude-code"],
         modules: &[],
-        tested: "2.1.330",
+        tested: "2.1.332",
         offers_tools: true,
         reads_variables: true,
         no_run: &[
@@ -84,6 +87,7 @@ pub const CLIENTS: &[Client] = &[
             "--system-prompt",
         ],
         resume: "claude --continue",
+        submits_with: "",
         wire: claude::wire,
     },
     Client {
@@ -91,7 +95,7 @@ pub const CLIENTS: &[Client] = &[
         programs: &["codex"],
         packages: &["@openai/codex"],
         modules: &[],
-        tested: "0.169.0",
+        tested: "0.171.0",
         offers_tools: true,
         reads_variables: false,
         no_run: &[
@@ -127,6 +131,7 @@ pub const CLIENTS: &[Client] = &[
             "--sandbox",
         ],
         resume: "codex resume --last",
+        submits_with: "",
         wire: codex::wire,
     },
     Client {
@@ -150,6 +155,7 @@ pub const CLIENTS: &[Client] = &[
             "--prompt-interactive",
         ],
         resume: "gemini --resume",
+        submits_with: "",
         wire: gemini::wire,
     },
     Client {
@@ -189,6 +195,7 @@ pub const CLIENTS: &[Client] = &[
             "--session",
         ],
         resume: "opencode --continue",
+        submits_with: "",
         wire: opencode::wire,
     },
     Client {
@@ -215,6 +222,7 @@ pub const CLIENTS: &[Client] = &[
             "--prompt-interactive",
         ],
         resume: "qwen --continue",
+        submits_with: "",
         wire: qwen::wire,
     },
     Client {
@@ -239,6 +247,7 @@ pub const CLIENTS: &[Client] = &[
         ],
         valued: &["-m", "--message", "--msg"],
         resume: "aider --restore-chat-history",
+        submits_with: "",
         wire: aider::wire,
     },
     Client {
@@ -276,6 +285,7 @@ pub const CLIENTS: &[Client] = &[
             "--tools",
         ],
         resume: "pi --continue",
+        submits_with: "",
         wire: pi::wire,
     },
     Client {
@@ -316,6 +326,7 @@ pub const CLIENTS: &[Client] = &[
             "--prompt",
         ],
         resume: "copilot --continue",
+        submits_with: "",
         wire: copilot::wire,
     },
     Client {
@@ -344,6 +355,7 @@ pub const CLIENTS: &[Client] = &[
             "--task",
         ],
         resume: "",
+        submits_with: "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT",
         // The variables are enough: those of its own file do not replace them.
         wire: |_| {},
     },
@@ -372,6 +384,7 @@ pub const CLIENTS: &[Client] = &[
         ],
         valued: &["-c", "--cwd", "-D", "--data-dir"],
         resume: "",
+        submits_with: "",
         wire: |plan| plan.warn(Warning::Untested("crush")),
     },
     Client {
@@ -398,6 +411,7 @@ pub const CLIENTS: &[Client] = &[
         ],
         valued: &["-a", "--api-key", "--model", "--output-format"],
         resume: "",
+        submits_with: "",
         wire: |plan| plan.warn(Warning::Unguardable(Unguardable::Cursor)),
     },
 ];

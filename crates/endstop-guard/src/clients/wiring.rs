@@ -27,6 +27,8 @@ pub struct Wiring {
     pub command: Vec<OsString>,
     /// Command that continues the last session of the client.
     pub resume: Option<&'static str>,
+    /// Word in the arguments of the tool call with which the client ends its work.
+    pub submits_with: Option<&'static str>,
     /// `true` if the command starts the program as another user.
     pub changes_user: bool,
     /// Variables to remove.
@@ -68,6 +70,7 @@ impl fmt::Debug for Wiring {
         f.debug_struct("Wiring")
             .field("client", &self.client)
             .field("is_agent", &self.is_agent)
+            .field("submits_with", &self.submits_with)
             .field("makes_no_run", &self.makes_no_run)
             .field("resume", &self.resume)
             .field("env", &self.env.iter().map(|(name, _)| name).collect::<Vec<_>>())

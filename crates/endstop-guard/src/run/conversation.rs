@@ -5,7 +5,7 @@ use endstop::budget::{Amount, Refusal, SharedBudget};
 use endstop_core::guest::{Admission, Guest, GuestReply, Recorded, Spending};
 use endstop_core::{
     Effect, EffectId, ErrorClass, GuestCall, Limits, ModelError, ModelTurn, NestedEnding, Outcome,
-    Pause, RuleHit, RunEvent, Termination, ToolReport, TurnDelta, WatchMode, Window,
+    Part, Pause, Role, RuleHit, RunEvent, Termination, ToolReport, TurnDelta, WatchMode, Window,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -360,6 +360,19 @@ impl Conversation {
     /// The ending that the conversation has if its client ends now; `None` while a response or a result is awaited.
     pub(super) fn provisional(&self) -> Option<Termination> {
         self.guest.run()?.provisional().map(|(termination, _)| termination)
+    }
+
+    /// The arguments of the last turn's open tool call that has this word in them.
+    pub(super) fn open_call_with(&self, word: &str) -> Option<&str> {
+        let run = self.guest.run()?;
+        let last = run.messages().iter().rev().find(|one| one.role == Role::Assistant)?;
+        let mut calls = last.parts.iter().filter_map(|part| match part {
+            Part::ToolCall(call) => Some(call),
+            _ => None,
+        });
+        let call = calls
+            .find(|call| run.open_tool(&call.id).is_some() && call.arguments.contains(word))?;
+        Some(&call.arguments)
     }
 
     /// Counts what other conversations have spent since the last time. A guest that has

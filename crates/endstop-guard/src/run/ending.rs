@@ -21,6 +21,7 @@ use endstop_core::{
     DecidedBy, Decision, Layer, Limits, NestedEnding, Outcome, RunSpec, Termination,
 };
 use endstop_wire::redact::KnownKeys;
+use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -208,6 +209,17 @@ impl Guarded {
         }
         if !end.ok {
             return None;
+        }
+        let submitted = self
+            .settings
+            .submits_with
+            .and_then(|word| decides.and_then(|one| one.open_call_with(word)));
+        if let Some(arguments) = submitted {
+            let evidence = "the program ended with the tool call that is its answer".to_owned();
+            let ending = own(Termination::Submitted, Layer::Caller, Decision::Closed, evidence);
+            let text = || Value::String(arguments.to_owned());
+            let deliverable = serde_json::from_str(arguments).unwrap_or_else(|_| text());
+            return Some(NestedEnding { deliverable: Some(deliverable), ..ending });
         }
         let Counts { metered, others, others_billed, .. } = self.counts;
         // A ceiling of money or tokens held for metered calls, one of turns for none.

@@ -101,6 +101,8 @@ pub struct Settings {
     /// `true` if the program is known to be a coding agent, which offers tools with each turn: a call
     /// without tools is then none, even if its headers do not name the client.
     pub is_agent: bool,
+    /// Word in the arguments of the tool call with which the program ends its work, and whose result it does not send.
+    pub submits_with: Option<&'static str>,
     /// The program of a run, if its owner sees it: it is at work until its end is reported, also between two calls.
     /// `true` once a person sits in front of it, who may read, write the next message, or leave it in the middle.
     pub attended: Option<Arc<AtomicBool>>,
@@ -182,6 +184,7 @@ impl Default for Settings {
             price: None,
             prices: Arc::default(),
             is_agent: false,
+            submits_with: None,
             attended: None,
             aws: None,
             budget: None,

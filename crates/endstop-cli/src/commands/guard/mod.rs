@@ -325,6 +325,7 @@ async fn guarded(
         refuse_unguarded(&wiring)?;
     }
     settings.is_agent = wiring.is_agent;
+    settings.submits_with = wiring.submits_with;
     settings.attended = Some(reports.terminal.attended());
     if let Some(journal) = &mut settings.journal {
         // `explain` names the command that continues its session.

@@ -93,7 +93,12 @@ impl GuardTerminal {
     pub(crate) fn restore(&self, stopped: bool) {
         let Some(tty) = &self.0.tty else { return };
         let is_taken = self.is_taken();
-        tty.restore(is_taken || stopped && self.was_taken());
+        tty.restore(match is_taken {
+            true => &[Tty::RESETS, Tty::BELOW],
+            // The program has left its picture itself, and its last lines are where the cursor is.
+            false if stopped && self.was_taken() => &[Tty::RESETS],
+            false => &[],
+        });
     }
 
     /// Looks at the terminal again and again.
@@ -136,10 +141,13 @@ struct Tty {
 impl Tty {
     /// What full-screen programs switch on, switched off. Leaving the alternate screen sets the cursor to the position
     /// that was saved, also on a terminal that shows the normal one, so that position is saved first; so does
-    /// resetting the scroll region. The last step moves below a picture on the normal screen.
+    /// resetting the scroll region.
     const RESETS: &[u8] = b"\x1b[?2026l\x1b[<u\x1b7\x1b[?1049l\
         \x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?1004l\x1b[?2004l\x1b[?1l\x1b>\x1b[>4;0m\x1b[0m\
-        \x1b7\x1b[r\x1b8\x1b[?25h\x1b[999B\r\n";
+        \x1b7\x1b[r\x1b8\x1b[?25h\r\n";
+
+    /// Moves below a picture on the normal screen.
+    const BELOW: &[u8] = b"\x1b[999B\r\n";
 
     fn of_streams() -> Option<Tty> {
         use rustix::fs::OFlags;
@@ -166,7 +174,7 @@ impl Tty {
         is_line(&self.before) && tcgetattr(&self.file).is_ok_and(|now| !is_line(&now))
     }
 
-    fn restore(&self, resets: bool) {
+    fn restore(&self, resets: &[&[u8]]) {
         use rustix::termios::{OptionalActions, QueueSelector, tcflush, tcsetattr};
         use std::io::Write as _;
         // In the background this would stop the process. The shell restores the terminal then.
@@ -175,10 +183,10 @@ impl Tty {
         }
         // Neither is possible if the terminal is gone, and there is no other place to say so.
         let _ = tcsetattr(&self.file, OptionalActions::Now, &self.before);
-        if resets {
+        if !resets.is_empty() {
             // Reports of the mouse that the program has not read would be typed into the shell.
             let _ = tcflush(&self.file, QueueSelector::IFlush);
-            let _ = (&self.file).write_all(Tty::RESETS);
+            let _ = (&self.file).write_all(&resets.concat());
         }
     }
 }
@@ -197,7 +205,7 @@ impl Tty {
         match self.0 {}
     }
 
-    fn restore(&self, _: bool) {
+    fn restore(&self, _: &[&[u8]]) {
         match self.0 {}
     }
 }

@@ -336,6 +336,35 @@ fn program_with_embeddings_alone_can_succeed() {
     });
 }
 
+/// mini-SWE-agent ends its work with a command, whose result it does not send.
+#[test]
+fn open_call_with_the_word_of_its_program_is_a_submission() {
+    run(async {
+        let submitted = Termination::Submitted;
+        let failed = Termination::ErrorDuringExecution;
+        for (word, ok, expected) in [
+            (Some("\"n\":"), true, submitted),
+            (Some("\"n\":"), false, failed),
+            (Some("SUBMIT"), true, failed),
+            (None, true, failed),
+        ] {
+            let settings = Settings { submits_with: word, ..limited(Limits::default()) };
+            let (guard, _) = guard(settings, always(Manner::Tool)).await;
+            let mut talk = Talk::new("m", "t", Speaks::Chat);
+            for _ in 0..2 {
+                let (status, body) = call(guard.address, &talk.request()).await;
+                assert_eq!(status, 200);
+                talk.answered(&body.expect("a body"));
+            }
+            let run = guard.run("m").expect("a run");
+            run.idle().await;
+            let outcome = run.program_ended(&ProgramEnd::new(ok, ""));
+            assert_eq!(outcome.termination, expected, "{word:?} {ok} {outcome:?}");
+            assert_eq!(outcome.deliverable.is_some(), expected == submitted, "{outcome:?}");
+        }
+    });
+}
+
 /// A refused turn is the end of the program's work, whatever its exit status is; a refused title is not.
 #[test]
 fn refused_last_turn_is_the_ending() {
