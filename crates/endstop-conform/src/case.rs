@@ -42,6 +42,7 @@ const FILES: &[(&str, &str)] = files![
     "error-in-stream",
     "filtered",
     "hanging-tool",
+    "interrupt-pause",
     "interrupt-stream",
     "interrupt-tool",
     "invalid-structure",

@@ -261,6 +261,11 @@ fn rows() -> Vec<(&'static str, &'static str, Evidence, Evidence)> {
                 .again("I run it.", Some("message 2: the call `a` has no result")),
         ),
         ("X-06", "stop-hook", ended(1, 4), ended(1, 60).stopped(Stopped::Calls)),
+        ("X-07", "interrupt-pause", rest(130).acted(1.5), {
+            let mut waited = ended(130, 1).acted(1.5);
+            waited.seconds = 31.0;
+            waited
+        }),
         (
             "N-01",
             "sub-agent-cap",

@@ -2,6 +2,7 @@
 import json
 import os
 import signal
+import time
 
 import agent
 from agent import Agent, Run
@@ -67,6 +68,16 @@ def _():
 @mutant("X-05", "leaves the calls that a stop interrupted without results")
 def _():
     Session.close_calls = lambda self, started: None
+
+
+@mutant("X-07", "sleeps through a pause before the next attempt, whatever happens in it")
+def _():
+    def asleep(self, seconds):
+        time.sleep(seconds)
+        self.check()
+
+    Stop.wait = asleep
+    agent.GRACE = FAR
 
 
 @mutant("C-04", "leaves a failed call without a result")

@@ -81,6 +81,18 @@ pub(super) fn interrupt(observed: &Observed<'_>) -> Finding {
     }
 }
 
+///
+pub(super) fn interrupted_pause(observed: &Observed<'_>) -> Finding {
+    let evidence = observed.evidence;
+    let Some(acted) = evidence.acted else {
+        return not_reached(format!("the run ended before the signal: {}", end(evidence)));
+    };
+    if evidence.of_kind(Kind::Main).skip(1).any(|call| call.at < acted) {
+        return not_reached("the pause was not waited for: another call came before the signal");
+    }
+    interrupt(observed)
+}
+
 /// The time of the first call after another time. A call that was on its way then is not counted.
 pub(super) fn call_after(evidence: &Evidence, time: f64) -> Option<f64> {
     let calls = &evidence.calls[..evidence.calls_of_first.min(evidence.calls.len())];

@@ -157,6 +157,7 @@ checks! {
     "X-04" Clean must A [28 32] "a call that arrives after the stop is not started" [] of_case clean::late_call;
     "X-05" Clean must A [29] "the history after a stop is valid" [Resume] of_case clean::valid_history;
     "X-06" Ends must A [11] "a hook that vetoes each stop does not keep the run alive" [] of_case ends::stop_hook;
+    "X-07" Clean must A [26 32] "SIGINT in a pause that the provider names ends the run in five seconds, with another status than 0, and no further call" [] of_case clean::interrupted_pause;
     "N-01" Honest must A [22] "the parent learns that a sub-agent did not finish" [] of_case honest::sub_agent_cap;
     "N-02" Ends must A [12] "a sub-agent that does not answer does not keep its parent alive" [] of_case ends::silent_sub_agent;
     "N-03" Honest must A [23] "a run is not a success while its background work is open and not listed" [] of_case honest::background;
