@@ -75,8 +75,8 @@ impl Script {
     /// with each call of the run, so that a call without them is a title or a summary.
     #[must_use]
     pub fn for_client(mut self, profile: &Profile) -> Script {
-        self.tools = profile.tools.clone();
-        self.answer = profile.answer.clone();
+        self.tools.clone_from(&profile.tools);
+        self.answer.clone_from(&profile.answer);
         self.offers_tools = profile.can(Capability::Tools);
         self
     }
