@@ -51,16 +51,16 @@ pub use guest::Guest;
 pub use kernel::holds_lost_call;
 pub use kernel::{
     BranchPoint, BudgetAccount, CallQuote, ChangedResult, CheckState, Compaction,
-    CompactionAttempt, CompactionSpec, ConsultPoint, ConversationSize, DecidedBy, Decision, Effect,
-    EffectId, Event, EventKind, FallbackModel, GuestCall, GuestMode, HookDecision, Hooks,
-    InjectionReason, Layer, LimitChanges, ModelSwitch, ModelUse, NestedEnding, NoProgressSnapshot,
-    Outcome, PRE_TURN, Park, ParkDecision, ParkRequest, Pause, Permission, PreTurnCheck,
-    ProactiveCompaction, RepeatedCall, RequestKind, Resumption, RuleHit, Run, RunEvent, RunPhase,
-    RunSpec, Step, StoppedWork, ToolPolicy, ToolReport, ToolStart, TurnDelta, Unsuccessful,
-    VerifyRound, Watch, WatchError, WatchMode, WouldFit,
+    CompactionAttempt, CompactionSpec, ConsultPoint, ConversationSize, Crossing, DecidedBy,
+    Decision, Effect, EffectId, Event, EventKind, FallbackModel, GuestCall, GuestMode,
+    HookDecision, Hooks, InjectionReason, Layer, LimitChanges, ModelSwitch, ModelUse, Near,
+    NestedEnding, NoProgressSnapshot, Outcome, PRE_TURN, Park, ParkDecision, ParkRequest, Pause,
+    Permission, PreTurnCheck, ProactiveCompaction, RepeatedCall, RequestKind, Resumption, RuleHit,
+    Run, RunEvent, RunPhase, RunSpec, Step, StoppedWork, ToolPolicy, ToolReport, ToolStart,
+    TurnDelta, Unsuccessful, VerifyRound, Watch, WatchError, WatchMode, WouldFit,
 };
 pub use limits::{
-    Limit, LimitError, LimitRow, LimitValue, Limits, TokensCounted, Window, WindowShares,
+    Limit, LimitError, LimitRow, LimitValue, Limits, Rates, TokensCounted, Window, WindowShares,
 };
 pub use media::{Attachment, Document, Image, ImageTokens, MediaError};
 pub use message::{

@@ -30,7 +30,7 @@ pub fn limit_table() -> Vec<LimitInfo> {
             Unit::Usd => ("usd", &[][..]),
             Unit::Time => ("time", &[][..]),
             Unit::Switch => ("switch", &[][..]),
-            Unit::Windows => ("text", &[][..]),
+            Unit::Windows | Unit::Rates => ("text", &[][..]),
             Unit::TokensCounted => ("choice", &TokensCounted::ALL[..]),
         };
         LimitInfo {

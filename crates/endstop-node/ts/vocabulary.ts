@@ -118,6 +118,7 @@ export interface LimitValues {
   max_unproductive_turns: number | null;
   max_empty_turns: number | null;
   max_continuations: number | null;
+  warn_model: boolean | null;
   accept_unknown_finish: boolean | null;
 }
 

@@ -146,6 +146,7 @@ fn arg(row: &'static LimitRow, flag: &'static str) -> Arg {
                 Unit::Time => "TIME",
                 Unit::TokensCounted => "WHICH",
                 Unit::Windows => "SHARES",
+                Unit::Rates => "RATES",
                 _ => "N",
             })
             // A negative number is accepted as a value, so that the error names its limit instead
@@ -184,6 +185,7 @@ pub(crate) fn spelled_value(value: LimitValue) -> Option<String> {
         LimitValue::Usd(usd) => Some(usd.to_string()),
         LimitValue::Tokens(counts) => Some(counts.as_str().to_owned()),
         LimitValue::Windows(shares) => Some(shares.to_string()),
+        LimitValue::Rates(rates) => Some(rates.to_string()),
         LimitValue::Time(time) => Some(spelled(time)),
     }
 }

@@ -15,11 +15,12 @@ use crate::config::notify::NotifySettings;
 use crate::failure::{Failure, Result};
 use crate::output;
 use endstop::agent::AgentBuilder;
+use endstop::core::Near;
 use endstop::park::ParkRequest;
 use endstop::wire::redact::KnownKeys;
 use endstop::{AgentEvent, AgentEventKind, Limits, Outcome};
 use endstop_guard::run::RunHandle;
-use near::{Near, Used};
+use near::Used;
 use notice::ended;
 pub(crate) use notice::parked;
 use send::{LOOK_EVERY, Report, Sender};
@@ -120,7 +121,7 @@ impl Notifier {
         // The ending may be the call that crossed several.
         if let Some(outcome) = run.outcome() {
             let mut near = near.lock().unwrap_or_else(PoisonError::into_inner);
-            active.near(&mut near, &id, &Used::of(&outcome), &run.limits());
+            active.near(&mut near, &id, &Used::by(&outcome), &run.limits());
         }
     }
 
@@ -152,8 +153,8 @@ impl Active {
     }
 
     fn near(&self, near: &mut Near, run_id: &str, used: &Used, limits: &Limits) {
-        for crossing in near.crossed(used, limits, &self.percentages) {
-            self.sender.send(crossing.notice(run_id));
+        for crossing in near.crossed(used.of(limits), &self.percentages) {
+            self.sender.send(near::notice(&crossing, run_id));
         }
     }
 
@@ -199,7 +200,7 @@ impl Active {
             }
             AgentEventKind::Finished { outcome } => {
                 let Followed { near, limits, .. } = run;
-                self.near(near, id, &Used::of(outcome), limits);
+                self.near(near, id, &Used::by(outcome), limits);
                 if ends {
                     self.sender.send(ended(outcome));
                 }
@@ -215,7 +216,7 @@ impl Active {
 }
 
 impl Used {
-    fn of(outcome: &Outcome) -> Used {
+    fn by(outcome: &Outcome) -> Used {
         Used {
             turns: outcome.turns,
             cost: outcome.cost,

@@ -1,10 +1,12 @@
-//! The thresholds of a run: each is crossed once.
+//! The amounts of a run that a person is notified of, and the notice when one is near its limit.
 //!
 //! ```text
-//! near.crossed(&used, &limits, &[80, 95]) // max_turns: 80 %
-//! near.crossed(&used, &limits, &[80, 95]) // nothing more
+//! near.crossed(used.of(&limits), &[80, 95]) // max_turns: 80 %
+//! near.crossed(used.of(&limits), &[80, 95]) // nothing more
 //! ```
 
+use endstop::core::limits::Unit;
+use endstop::core::{Crossing, Limit};
 use endstop::{Limits, NanoUsd};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -18,73 +20,46 @@ pub(super) struct Used {
     pub(super) time: Duration,
 }
 
-/// The thresholds that a run has crossed.
-#[derive(Debug, Default)]
-pub(super) struct Near {
-    /// The highest percentage that was crossed, for each limit.
-    highest: [u8; 4],
-}
-
-/// A threshold that a run has crossed.
-#[derive(Debug, PartialEq)]
-pub(super) struct Crossing {
-    limit: &'static str,
-    percent: u8,
-    used: Value,
-    of: Value,
-}
-
-impl Crossing {
-    pub(super) fn notice(&self, run_id: &str) -> Value {
-        let Crossing { limit, percent, used, of } = self;
-        json!({"type": "limit_near", "run_id": run_id, "limit": limit, "percent": percent, "used": used, "of": of})
-    }
-}
-
-impl Near {
-    /// Returns the thresholds that are crossed now for the first time. Of several of one limit it is the highest,
-    /// because the others are no news any more.
-    pub(super) fn crossed(
-        &mut self,
-        used: &Used,
-        limits: &Limits,
-        percentages: &[u8],
-    ) -> Vec<Crossing> {
+impl Used {
+    /// The used amounts of the limits that a person is notified of, with their values.
+    pub(super) fn of(&self, limits: &Limits) -> Vec<(Limit, f64, f64)> {
         #[expect(clippy::cast_precision_loss, reason = "a share of a limit")]
         let rows = [
-            ("max_budget_usd", limits.max_budget_usd.map(|of| (used.cost.to_usd(), of))),
-            ("max_turns", limits.max_turns.map(|of| (f64::from(used.turns), f64::from(of)))),
-            ("max_tokens", limits.max_tokens.map(|of| (used.tokens as f64, of as f64))),
-            ("timeout", limits.timeout.map(|of| (used.time.as_secs_f64(), of.as_secs_f64()))),
+            (Limit::MaxBudgetUsd, limits.max_budget_usd.map(|of| (self.cost.to_usd(), of))),
+            (Limit::MaxTurns, limits.max_turns.map(|of| (f64::from(self.turns), f64::from(of)))),
+            (Limit::MaxTokens, limits.max_tokens.map(|of| (self.tokens as f64, of as f64))),
+            (Limit::Timeout, limits.timeout.map(|of| (self.time.as_secs_f64(), of.as_secs_f64()))),
         ];
-        let mut crossed = Vec::new();
-        for ((limit, amounts), highest) in rows.into_iter().zip(&mut self.highest) {
-            // A limit of 0 has no share.
-            let Some((used, of)) = amounts.filter(|(_, of)| *of > 0.0) else { continue };
-            // The product, because a share such as 0.8 has no exact representation.
-            let is_crossed = |percent: &&u8| used * 100.0 >= of * f64::from(**percent);
-            let Some(percent) = percentages.iter().rev().find(is_crossed) else { continue };
-            if percent > highest {
-                *highest = *percent;
-                let number = |amount: f64| match limit {
-                    "max_turns" | "max_tokens" => json!(amount as u64),
-                    "timeout" => json!(amount.round()),
-                    _ => json!(amount),
-                };
-                let (used, of) = (number(used), number(of));
-                crossed.push(Crossing { limit, percent: *percent, used, of });
-            }
-        }
-        crossed
+        let amounts = rows.into_iter().filter_map(|(limit, amounts)| {
+            let (used, of) = amounts?;
+            Some((limit, used, of))
+        });
+        amounts.collect()
     }
+}
+
+/// Returns the notice of a threshold that a run has crossed.
+pub(super) fn notice(crossing: &Crossing, run_id: &str) -> Value {
+    let Crossing { limit, percent, used, of } = crossing;
+    let number = |amount: f64| match limit.row().unit {
+        Unit::Turns | Unit::Tokens | Unit::Count => json!(amount as u64),
+        Unit::Time => json!(amount.round()),
+        Unit::Usd | Unit::Switch | Unit::TokensCounted | Unit::Windows | Unit::Rates => {
+            json!(amount)
+        }
+    };
+    let (used, of) = (number(*used), number(*of));
+    json!({"type": "limit_near", "run_id": run_id, "limit": limit, "percent": percent, "used": used, "of": of})
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use endstop::core::Near;
 
     fn percents(near: &mut Near, used: &Used, limits: &Limits) -> Vec<(&'static str, u8)> {
-        near.crossed(used, limits, &[80, 95]).iter().map(|one| (one.limit, one.percent)).collect()
+        let crossed = near.crossed(used.of(limits), &[80, 95]);
+        crossed.iter().map(|one| (one.limit.name(), one.percent)).collect()
     }
 
     #[test]

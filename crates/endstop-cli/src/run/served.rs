@@ -161,12 +161,12 @@ impl AgentSource for ServedAgent {
     }
 
     fn check(&self, limits: &Limits) -> std::result::Result<(), String> {
-        if limits.max_budget_usd.is_some() && self.provider.price().is_none() {
-            return Err(
-                "limit `max_budget_usd`: the price of the agent's model is not known".to_owned()
-            );
+        match limits.bounds_cost_by().filter(|_| self.provider.price().is_none()) {
+            Some(limit) => {
+                Err(format!("limit `{limit}`: the price of the agent's model is not known"))
+            }
+            None => Ok(()),
         }
-        Ok(())
     }
 
     fn build(&self, plan: &RunPlan) -> std::result::Result<BuiltAgent, String> {

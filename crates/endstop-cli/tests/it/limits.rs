@@ -13,6 +13,7 @@ fn other(row: &LimitRow) -> (&'static str, &'static str, Value) {
         Unit::Usd => ("7", "7", json!(7.0)),
         Unit::Switch => ("", "true", json!(true)),
         Unit::Windows => ("5h=80%", "\"5h=80%\"", json!("5h=80%")),
+        Unit::Rates => ("7 tokens/h", "\"7 tokens/h\"", json!("7 tokens/h")),
         Unit::TokensCounted => ("output", "\"output\"", json!("output")),
         Unit::Turns | Unit::Tokens | Unit::Count => ("7", "7", json!(7)),
     }

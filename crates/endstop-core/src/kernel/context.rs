@@ -4,7 +4,9 @@
 //! that phase's own data, see `phase.rs`.
 
 use super::ceilings::ledger::Ledger;
+use super::ceilings::near::Near;
 use super::ceilings::prompt::PromptSize;
+use super::ceilings::rates::Recent;
 use super::ceilings::windows::Windows;
 use super::effect::{Effect, EffectId, InjectionReason, RunEvent};
 use super::judge::Judge;
@@ -45,6 +47,9 @@ pub(crate) struct RunContext {
     pub(super) jitter: Jitter,
     pub(super) ledger: Ledger,
     pub(super) windows: Windows,
+    pub(super) recent: Recent,
+    /// The shares of limits of which the model was warned.
+    pub(super) near: Near,
     pub(super) models: Models,
     pub(super) counts: Counts,
     pub(super) attempts: Attempts,
@@ -92,6 +97,8 @@ impl RunContext {
             jitter: Jitter::default(),
             ledger: Ledger::new(&spec.limits, reserves),
             windows: Windows::default(),
+            recent: Recent::default(),
+            near: Near::default(),
             models: Models::default(),
             counts: Counts::default(),
             attempts: Attempts::default(),
@@ -125,6 +132,18 @@ impl RunContext {
         self.ledger.set_ceilings(&limits);
         self.state.iteration_limit = limits.max_turns;
         self.settings.limits = limits;
+    }
+
+    /// Books in the ledger, and notes what counts against the rates.
+    pub(super) fn book<T>(&mut self, book: impl FnOnce(&mut Ledger) -> T) -> T {
+        let before = (self.ledger.committed(), self.ledger.committed_tokens());
+        let done = book(&mut self.ledger);
+        if self.settings.limits.max_rate.is_some() {
+            let usd = self.ledger.committed().saturating_sub(before.0);
+            let tokens = self.ledger.committed_tokens().saturating_sub(before.1);
+            self.recent.add(usd, tokens, self.now);
+        }
+        done
     }
 
     /// `true` if there is something that the next model call must read: a message of the user, or the

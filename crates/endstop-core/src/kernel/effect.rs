@@ -251,6 +251,8 @@ pub enum InjectionReason {
     WrapUp,
     /// The rest of the limits, before each turn.
     Remaining,
+    /// A limit is nearly used up.
+    Warning,
     /// The user has sent a message while the run works.
     Said,
     /// A background call has ended.
@@ -273,6 +275,7 @@ impl InjectionReason {
             InjectionReason::Watch => "watch",
             InjectionReason::WrapUp => "wrap_up",
             InjectionReason::Remaining => "remaining",
+            InjectionReason::Warning => "warning",
             InjectionReason::Said => "said",
             InjectionReason::Background => "background",
         }
@@ -439,11 +442,11 @@ pub enum RunEvent {
         /// The new values of the limits that differ.
         limits: LimitChanges,
     },
-    /// The run waits until a window of the subscription begins anew.
+    /// The run waits until a window of the subscription begins anew, or its spending is below a rate.
     Paused {
         /// The wait in milliseconds.
         wait_ms: u64,
-        /// Description of the window.
+        /// Description of the window or the rate.
         evidence: String,
     },
     /// The process was suspended during a model call, whose timeouts do not include that time.

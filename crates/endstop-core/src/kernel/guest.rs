@@ -11,8 +11,9 @@
 
 use super::call::attempt::abandoned;
 use super::call::boundary::begin_turn;
+use super::ceilings::left::warning;
 use super::context::RunContext;
-use super::effect::Effect;
+use super::effect::{Effect, InjectionReason, RunEvent};
 use super::outcome::decided_by::{Decision, Layer};
 use super::outcome::ending::{Ending, Flow, NestedEnding, excerpt};
 use super::phase::{Idle, Next, Phase};
@@ -71,7 +72,7 @@ pub(crate) fn asked(
         other => Next::Wait(other),
     };
     match answered {
-        Next::Boundary => begin_call(call, retry, context),
+        Next::Boundary => begin_call(call, retry, context, effects),
         // The last turn has ended the run after all.
         ending => Continue(ending),
     }
@@ -156,7 +157,12 @@ fn complete(calls: &OpenCalls, context: &mut RunContext) {
 }
 
 /// Applies the call to the run, checks the limits, and requests the call.
-fn begin_call(call: GuestCall, retry: bool, context: &mut RunContext) -> Flow<Next> {
+fn begin_call(
+    call: GuestCall,
+    retry: bool,
+    context: &mut RunContext,
+    effects: &mut Vec<Effect>,
+) -> Flow<Next> {
     if retry {
         if context.attempts.recorded {
             discard_turn(context);
@@ -174,18 +180,40 @@ fn begin_call(call: GuestCall, retry: bool, context: &mut RunContext) -> Flow<Ne
         } else {
             context.state.skip(call.input.len());
         }
+    }
+    context.guest.turns_in_flight = call.turns_in_flight;
+    let warning_bytes = warn(retry, context, effects);
+    if !retry {
         context.guest.before_response = context.state.messages.len();
     }
     let same_model = call.model.is_none() || call.model == context.settings.model;
-    context.prompt.set_request(call.prompt_bytes, same_model);
+    context.prompt.set_request(call.prompt_bytes.saturating_add(warning_bytes), same_model);
     context.settings.model = call.model.or(context.settings.model.take());
     context.settings.streaming = call.streaming;
     context.settings.thinking_budget = call.thinking_budget;
     context.output_cap = call.output_cap;
-    context.guest.turns_in_flight = call.turns_in_flight;
     set_price(call.price.or(context.guest.price.as_deref().copied()), context);
     begin_turn(context)?;
     Continue(Next::Call)
+}
+
+/// Warns the model in the request, if that is due, and returns the bytes of the line. Another attempt at a turn has the same
+/// line.
+fn warn(retry: bool, context: &mut RunContext, effects: &mut Vec<Effect>) -> u64 {
+    if !retry {
+        context.attempts.warning = warning(context);
+        if let Some(text) = context.attempts.warning.clone() {
+            if context.may(Capability::Input) {
+                context.state.push(Role::User, vec![Part::Text { text }]);
+            } else {
+                context.state.skip(1);
+            }
+        }
+    }
+    let Some(text) = context.attempts.warning.clone() else { return 0 };
+    let bytes = text.len() as u64;
+    effects.push(Effect::Emit(RunEvent::MessageInjected { why: InjectionReason::Warning, text }));
+    bytes
 }
 
 /// Removes the messages before the last turn, if the guest does not need them.

@@ -11,7 +11,7 @@ use super::call::boundary::{
 use super::call::compaction::{book_compaction, compacted, request_compaction};
 use super::call::request::{delta, request_call, reserved, skip_suspension, timed_out};
 use super::ceilings::ledger::Granted;
-use super::ceilings::pause::{begin_pause, pause};
+use super::ceilings::pause::{begin_pause, check_rate, pause};
 use super::ceilings::precheck::{check_limits, check_window, time_used};
 use super::context::RunContext;
 use super::effect::{Effect, EffectId};
@@ -85,7 +85,9 @@ impl Machine {
                 counts.model_calls = counts.model_calls.saturating_add(spent.calls);
                 counts.started = counts.started.saturating_add(spent.tool_calls);
                 let more = spent.unreported();
-                context.ledger.book(&spent.usage, spent.cost, spent.cost_unknown, more);
+                context.book(|ledger| {
+                    ledger.book(&spent.usage, spent.cost, spent.cost_unknown, more);
+                });
                 return Continue(());
             }
             // Before the deadline check, because it decides whether a provisional answer stands.
@@ -471,6 +473,7 @@ impl Machine {
                 Next::Call => {
                     // Again, because a retry or the answer of a hook may have come much later.
                     check_window(context)?;
+                    check_rate(context)?;
                     match pause(context, context.now) {
                         Some(pause) => {
                             Next::Wait(begin_pause(pause, Before::Call, context, effects))

@@ -107,6 +107,7 @@ mod stopping;
 mod tools;
 
 pub use answer::lost_call::holds_lost_call;
+pub use ceilings::near::{Crossing, Near};
 pub use ceilings::pause::Pause;
 pub use ceilings::precheck::{CheckState, PRE_TURN, PreTurnCheck};
 pub use effect::{

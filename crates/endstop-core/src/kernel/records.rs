@@ -171,6 +171,8 @@ pub(super) struct Attempts {
     /// after that call had ended it.
     pub(super) call_again: bool,
     pub(super) starved_this_turn: bool,
+    /// The warning that the request of the turn has, for a guest's other attempts.
+    pub(super) warning: Option<String>,
     /// The turn has waited for a window of the subscription after a refusal.
     pub(super) paused_this_turn: bool,
     /// The failure of the last attempt, while the turn is attempted again. Boxed, because most turns have none.

@@ -316,7 +316,8 @@ impl Run {
         self.0.context.windows.seen()
     }
 
-    /// The pause that a call at this time would have to wait for, if the run waits for a window of its subscription.
+    /// The pause that a call at this time would have to wait for, if the run waits for a window of its
+    /// subscription or for a rate.
     pub fn pause(&self, at: Duration) -> Option<Pause> {
         let context = &self.0.context;
         pause(context, context.now.max(at))

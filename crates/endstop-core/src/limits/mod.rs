@@ -17,12 +17,15 @@
 //! ```
 
 mod duration;
+mod rates;
 mod tokens_counted;
 mod value;
 mod window;
 mod window_shares;
 
 pub use duration::parse_duration;
+pub use rates::Rates;
+pub(crate) use rates::{Per, Quantity, amount};
 pub use tokens_counted::TokensCounted;
 pub use value::LimitValue;
 pub use window::Window;
@@ -56,6 +59,8 @@ pub enum Unit {
     TokensCounted,
     /// Windows of a subscription, each with its share.
     Windows,
+    /// Dollars or tokens per minute or hour.
+    Rates,
 }
 
 impl Unit {
@@ -67,7 +72,7 @@ impl Unit {
             Unit::Tokens => "tokens",
             Unit::Time => "seconds",
             Unit::Windows => "percent",
-            Unit::Count | Unit::Switch | Unit::TokensCounted => "times",
+            Unit::Count | Unit::Switch | Unit::TokensCounted | Unit::Rates => "times",
         }
     }
 }
@@ -107,6 +112,8 @@ pub enum InGuest {
     Always,
     /// Those that can add a message ([`GuestMode::inject`](crate::GuestMode::inject)).
     Injecting,
+    /// Those that can add a line to a request ([`GuestMode::warns`](crate::GuestMode::warns)).
+    Warning,
     /// Those that can make a model call ([`GuestMode::retry`](crate::GuestMode::retry)).
     Retrying,
     /// Those that enforce the timeouts of calls and tools ([`GuestMode::clocks`](crate::GuestMode::clocks)).
@@ -411,6 +418,18 @@ limits! {
         reached: "the run pauses",
         in_guest: InGuest::Waiting,
     }
+    /// Spending per minute or hour: $2/h, 100k tokens/m, or several with commas.
+    ///
+    /// A model call waits until the spending of the last minute or hour is below the rate. `max_tokens_counts` selects
+    /// the tokens that count. A run whose `timeout` comes before that ends at once.
+    MaxRate max_rate: Option<Rates> = None, {
+        unit: Rates,
+        off: Off::Allowed,
+        needs: Needs::LiveRun,
+        tighter: Lower,
+        reached: "the run pauses; `error_timeout`, if its deadline comes first",
+        in_guest: InGuest::Waiting,
+    }
     /// Wall-clock ceiling of the run: 90s, 10m, 2h.
     Timeout timeout: Option<Duration> = None, {
         unit: Time,
@@ -626,7 +645,18 @@ limits! {
         reached: "the run ends with a `hand_over`",
         in_guest: InGuest::Never,
     }
-    /// Tell the model before each turn what is left of the turns, dollars, tokens and time.
+    /// Warn the model when a limit on turns, tool calls, dollars, tokens or time is used up by 80 %, and again by 95 %.
+    ///
+    /// As a line at the end of the next request, once for each share, so that cached prompts stay valid.
+    WarnModel warn_model: bool = false, {
+        unit: Switch,
+        off: Off::Allowed,
+        needs: Needs::LiveRun,
+        tighter: Lower,
+        reached: "the next request has a line with what is left",
+        in_guest: InGuest::Warning,
+    }
+    /// Tell the model before each turn what is left of the turns, tool calls, dollars, tokens and time.
     ///
     /// As a message at the end of the conversation, so that cached prompts stay valid.
     TellRemaining tell_remaining: bool = false, {
@@ -704,6 +734,13 @@ impl Limits {
             None => Err(unknown_key(key, &Self::NAMES)),
         }
         .map_err(|problem| LimitError { key: key.to_owned(), problem })
+    }
+
+    /// Returns the first limit that counts money, so that each model needs a known price.
+    pub fn bounds_cost_by(&self) -> Option<Limit> {
+        let ceiling = self.max_budget_usd.map(|_| Limit::MaxBudgetUsd);
+        let rate = self.max_rate.filter(Rates::bounds_cost).map(|_| Limit::MaxRate);
+        ceiling.or(rate)
     }
 
     /// Returns these limits with other values by name, of which none may be looser: what a request may

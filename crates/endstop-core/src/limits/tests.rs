@@ -9,6 +9,7 @@ fn other(row: &LimitRow) -> Value {
         Unit::Switch => json!(true),
         Unit::TokensCounted => json!("output"),
         Unit::Windows => json!("5h=80%"),
+        Unit::Rates => json!("$2/h"),
         Unit::Turns | Unit::Usd | Unit::Tokens | Unit::Count => json!(7),
     }
 }
@@ -180,6 +181,9 @@ fn any_limits() -> impl Strategy<Value = Limits> {
                     json!(TokensCounted::ALL[usize::from(kind) % 3].as_str())
                 }
                 (_, Unit::Windows) => json!(format!("{}m={}%", 1 + count % 500_000, seconds % 101)),
+                (_, Unit::Rates) => {
+                    json!(format!("{} tokens/m,${}/h", 1 + u64::from(count), 1 + seconds % 101))
+                }
                 (_, Unit::Tokens) => json!(u64::from(count) << (kind * 8)),
                 (_, Unit::Turns | Unit::Count) => json!(u64::from(count).max(row.least)),
             };

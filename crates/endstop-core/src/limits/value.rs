@@ -1,6 +1,7 @@
 //! The types of limits: reads their values from configuration, and spells them again.
 
 use super::duration::{YEAR, parse_duration};
+use super::rates::Rates;
 use super::tokens_counted::TokensCounted;
 use super::window_shares::WindowShares;
 use serde_json::{Value, json};
@@ -22,6 +23,8 @@ pub enum LimitValue {
     Time(Duration),
     /// Windows of a subscription, each with its share.
     Windows(WindowShares),
+    /// Dollars or tokens per minute or hour.
+    Rates(Rates),
     /// The limit does not apply.
     Off,
 }
@@ -36,6 +39,7 @@ impl LimitValue {
             LimitValue::Usd(usd) => json!(usd),
             LimitValue::Tokens(counts) => json!(counts.as_str()),
             LimitValue::Windows(shares) => json!(shares.to_string()),
+            LimitValue::Rates(rates) => json!(rates.to_string()),
             LimitValue::Time(time) => {
                 let nanos = time.subsec_nanos() % 1_000_000;
                 let fraction = if nanos == 0 { String::new() } else { format!(".{nanos:06}") };
@@ -169,6 +173,21 @@ impl Field for WindowShares {
 
     fn value(&self) -> LimitValue {
         LimitValue::Windows(*self)
+    }
+}
+
+impl Field for Rates {
+    // Not reached, because the field is an `Option`.
+    const OFF: Self = Rates::NONE;
+
+    fn read(value: &Value, _: bool) -> Result<Self, String> {
+        let expected = "dollars or tokens per minute or hour such as \"$2/h\" or \"100k tokens/m\"";
+        let text = value.as_str().ok_or_else(|| wants(expected, value))?;
+        text.parse().map_err(|problem: String| format!("{}; {problem}", wants(expected, value)))
+    }
+
+    fn value(&self) -> LimitValue {
+        LimitValue::Rates(*self)
     }
 }
 

@@ -513,6 +513,7 @@ fn limits_without_effect_are_refused() {
         let value = match row.unit {
             limits::Unit::Switch => serde_json::json!(true),
             limits::Unit::Time => serde_json::json!("7s"),
+            limits::Unit::Rates => serde_json::json!("$7/h"),
             _ => serde_json::json!(7),
         };
         limits.set(row.name, &value).is_ok().then_some(limits)

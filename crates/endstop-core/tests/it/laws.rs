@@ -517,6 +517,75 @@ impl WindowLaw {
     }
 }
 
+/// No call is made while the spending of the last minute or hour has reached a rate: the law of `max_rate`.
+#[derive(Debug, Default)]
+pub struct RateLaw {
+    /// What the run had spent at each time at which that changed: nano-dollars and tokens.
+    spent: Vec<(Duration, u64, u64)>,
+    resumed: bool,
+}
+
+impl RateLaw {
+    pub fn new(events: &[Event], deaths: &[usize]) -> RateLaw {
+        // The time at which a call was lost is not in the events that follow.
+        RateLaw { resumed: !events.is_empty() || !deaths.is_empty(), ..RateLaw::default() }
+    }
+
+    /// Hears an event, its effects, and what the run has spent after it.
+    pub fn heard(
+        &mut self,
+        limits: &Limits,
+        event: &EventKind,
+        effects: &[Effect],
+        run: &Run,
+    ) -> Result<(), String> {
+        self.resumed |= matches!(event, EventKind::Resumed(_));
+        let now = run.elapsed();
+        let (usd, tokens) = (run.spent().0, run.usage().total_tokens());
+        let rates = limits.max_rate.filter(|_| !self.resumed);
+        if rates.is_none() {
+            // A rate counts from the time at which it is set.
+            self.spent.clear();
+        }
+        if self.spent.last().is_none_or(|last| (last.1, last.2) != (usd, tokens)) {
+            self.spent.push((now, usd, tokens));
+        }
+        let Some(rates) = rates else { return Ok(()) };
+        // A reservation is for a call that was decided before, and the others count other tokens.
+        let decided = matches!(event, EventKind::Reserved { .. });
+        let calls = effects.iter().any(|effect| matches!(effect, Effect::CallModel { .. }));
+        if !calls || decided || limits.max_tokens_counts != TokensCounted::All {
+            return Ok(());
+        }
+        let since = |length: u64| {
+            let from = now.checked_sub(Duration::from_secs(length));
+            let before = self.spent.iter().rfind(|one| from.is_some_and(|from| one.0 <= from));
+            let before = before.or(self.spent.first()).copied();
+            let (_, usd_before, tokens_before) = before.unwrap_or_default();
+            [usd - usd_before, tokens - tokens_before]
+        };
+        let (minute, hour) = (since(60), since(3600));
+        for (text, spent) in
+            [("$/m", minute[0]), ("$/h", hour[0]), (" tokens/m", minute[1]), (" tokens/h", hour[1])]
+        {
+            let unit = if text.starts_with('$') { "$1" } else { "1" };
+            let spelled = rates.to_string();
+            let most = spelled.split(',').find_map(|rate| {
+                let amount = rate.strip_suffix(text.trim_start_matches('$'))?;
+                match (amount.strip_prefix('$'), unit) {
+                    (Some(usd), "$1") => usd.parse().ok().map(|usd| NanoUsd::from_usd(usd).0),
+                    (None, "1") => amount.parse().ok(),
+                    _ => None,
+                }
+            });
+            if most.is_some_and(|most: u64| spent >= most) {
+                return Err(format!("a call at {now:?} with {spent} of {spelled} spent"));
+            }
+        }
+        Ok(())
+    }
+}
+
 /// No more tool calls start than the limits permit, in all and of each tool.
 #[derive(Debug, Default)]
 pub struct StartedLaw {

@@ -15,6 +15,7 @@ fn book_table() -> String {
             LimitValue::Usd(usd) => format!("${usd:.2}"),
             LimitValue::Tokens(counts) => counts.as_str().to_owned(),
             LimitValue::Windows(shares) => shares.to_string(),
+            LimitValue::Rates(rates) => rates.to_string(),
             LimitValue::Time(time) if time.as_secs() >= 120 => {
                 format!("{} min", time.as_secs_f64() / 60.0)
             }

@@ -188,6 +188,12 @@ impl<'a> Request<'a> {
         self.reader.matches_results_by_name
     }
 
+    /// Adds a line to the last message of the user or result of a tool, and returns the new body. `None` if it has no
+    /// place for text.
+    pub fn append_line(&self, line: &str) -> Option<Vec<u8>> {
+        self.reader.append_line(self.body, &self.messages, line)
+    }
+
     /// The body as it was read.
     pub(crate) fn body(&self) -> &'a str {
         self.body

@@ -40,9 +40,10 @@ impl Account {
         }
     }
 
-    /// `true` if a ceiling on money holds, so that every call needs a price.
-    pub(super) fn needs_price(&self) -> bool {
-        self.budget.as_ref().is_some_and(SharedBudget::bounds_cost)
+    /// `true` if a ceiling or a rate on money holds, so that every call needs a price.
+    pub(super) fn needs_price(&self, limits: &Limits) -> bool {
+        let by_rate = limits.max_rate.is_some_and(|rates| rates.bounds_cost());
+        by_rate || self.budget.as_ref().is_some_and(SharedBudget::bounds_cost)
     }
 
     /// Books what a provider reported after its call had ended.

@@ -97,6 +97,8 @@ pub(super) struct Ticket {
     pub(super) call: EffectId,
     /// The output cap to send, if caps are lowered.
     pub(super) output_cap: Option<u64>,
+    /// A line for the model, at the end of the request.
+    pub(super) line: Option<String>,
     pub(super) abort: AbortToken,
 }
 

@@ -4,8 +4,9 @@ use super::account::{Account, Ledger, OpenTurn};
 use endstop::budget::{Amount, Refusal, SharedBudget};
 use endstop_core::guest::{Admission, Guest, GuestReply, Recorded, Spending};
 use endstop_core::{
-    Effect, EffectId, ErrorClass, GuestCall, Limits, ModelError, ModelTurn, NestedEnding, Outcome,
-    Part, Pause, Role, RuleHit, RunEvent, Termination, ToolReport, TurnDelta, WatchMode, Window,
+    Effect, EffectId, ErrorClass, GuestCall, InjectionReason, Limits, ModelError, ModelTurn,
+    NestedEnding, Outcome, Part, Pause, Role, RuleHit, RunEvent, Termination, ToolReport,
+    TurnDelta, WatchMode, Window,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +29,8 @@ impl Judged {
         if self == Judged::Call {
             limits.max_turns = None;
         }
+        // A single call is over before it could finish sooner.
+        limits.warn_model &= self == Judged::Conversation;
         limits
     }
 }
@@ -52,6 +55,8 @@ pub(super) struct Conversation {
     reserved: Vec<(EffectId, Amount)>,
     /// Rules that fired with the mode `warn`, for the client's next response.
     warnings: Vec<String>,
+    /// The line that the next request has for the model.
+    line: Option<String>,
     /// Rules that fired since they were last taken.
     hits: Vec<RuleHit>,
     /// The name of the conversation in events; `None` for a call that is not a turn.
@@ -95,6 +100,8 @@ pub(super) enum Asked {
         call: EffectId,
         turn: u32,
         output_cap: Option<u64>,
+        /// A line for the model, at the end of the request.
+        line: Option<String>,
     },
     /// The conversation has ended the run, with this outcome of its own.
     Stop(Arc<Outcome>),
@@ -114,6 +121,7 @@ impl Conversation {
             windows_seen: 0,
             reserved: Vec::new(),
             warnings: Vec::new(),
+            line: None,
             hits: Vec::new(),
             name: None,
             unsent: Vec::new(),
@@ -200,7 +208,7 @@ impl Conversation {
         match admission {
             Admission::Go { call, turn, output_cap, .. } => {
                 self.admit_turn(turn, &mut account.ledger);
-                Asked::Go { call, turn, output_cap }
+                Asked::Go { call, turn, output_cap, line: self.line.take() }
             }
             Admission::Stop(outcome) => Asked::Stop(outcome),
             Admission::Reserve { .. } => {
@@ -317,8 +325,11 @@ impl Conversation {
         self.after(reply, account)
     }
 
-    /// Returns the pause that the next call of the run must wait for.
-    pub(super) fn pause(&self, at: Duration) -> Option<Pause> {
+    /// Returns the pause that the next call of the run must wait for. A rate counts what all conversations spend.
+    pub(super) fn pause(&mut self, at: Duration, account: &Account) -> Option<Pause> {
+        if self.guest.run().is_some_and(|run| run.limits().max_rate.is_some()) {
+            self.count_others(at, account);
+        }
         self.guest.pause(at)
     }
 
@@ -415,6 +426,9 @@ impl Conversation {
                     self.warnings.push(format!("{rule} in turn {turn}: {evidence}"));
                 }
                 self.hits.push(hit.clone());
+            }
+            if let RunEvent::MessageInjected { why: InjectionReason::Warning, text } = event {
+                self.line = Some(text.clone());
             }
             if self.name.is_some() {
                 self.unsent.push(event.clone());

@@ -245,7 +245,7 @@ impl CallPrice {
         model: Option<&str>,
         is_only: bool,
     ) -> Option<String> {
-        if !run.account.needs_price() {
+        if !run.account.needs_price(&run.settings.limits) {
             return None;
         }
         let unknown = match (self.price, &self.other_unknown) {

@@ -259,7 +259,7 @@ impl Guarded {
                 self.stop(at, &outcome);
                 Admitted::Ended
             }
-            Asked::Go { call, turn, output_cap } => {
+            Asked::Go { call, turn, output_cap, line } => {
                 self.counts.calls += 1;
                 self.counts.metered += u64::from(facts.is_metered());
                 if self.conversations.counts_as_turn(facts) {
@@ -272,7 +272,7 @@ impl Guarded {
                 self.shows_call(number, &place, (facts, head), (model, turn, output_cap));
                 let in_flight = self.calls.len() as u64;
                 self.counts.most_in_flight = self.counts.most_in_flight.max(in_flight);
-                Admitted::Go(Ticket { number, place, call, output_cap, abort })
+                Admitted::Go(Ticket { number, place, call, output_cap, line, abort })
             }
         }
     }
@@ -417,9 +417,14 @@ impl Guarded {
 
     /// Returns the time until which a call must wait, and reports the pause when it begins.
     pub(super) fn pause(&mut self, at: Duration) -> Option<Duration> {
-        let lead = self.conversations.lead_mut().filter(|_| self.outcome.is_none())?;
-        let Pause { until, evidence } = lead.pause(at)?;
+        let Guarded { conversations, account, .. } = self;
+        let lead = conversations.lead_mut().filter(|_| self.outcome.is_none())?;
+        let pause = lead.pause(at, account);
         let thread = lead.name().map_or_else(|| "main".to_owned(), ToString::to_string);
+        if let Some(place) = self.conversations.lead().cloned() {
+            self.flush(&place);
+        }
+        let Pause { until, evidence } = pause?;
         if self.pauses_until.is_none_or(|known| until.abs_diff(known) >= SAME_PAUSE) {
             self.pauses_until = Some(until);
             let wait = until.saturating_sub(at);

@@ -125,6 +125,7 @@ impl Settings {
         GuestMode {
             capped: self.cap_output,
             waits: true,
+            warns: true,
             forgets: true,
             forgets_input: true,
             ..GuestMode::default()
@@ -134,8 +135,8 @@ impl Settings {
     /// `true` if a limit counts calls or what they cost, for a run as a whole or for several runs together. A
     /// timeout counts neither.
     pub fn counts_calls(&self) -> bool {
-        let Limits { max_turns, max_tool_calls, .. } = self.limits;
-        max_turns.is_some() || max_tool_calls.is_some() || self.has_ceiling()
+        let Limits { max_turns, max_tool_calls, max_rate, .. } = self.limits;
+        max_turns.is_some() || max_tool_calls.is_some() || max_rate.is_some() || self.has_ceiling()
     }
 
     /// `true` if a ceiling must never be exceeded, so that each call needs a bound.

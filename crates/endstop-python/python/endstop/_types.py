@@ -48,6 +48,7 @@ class Limits(TypedDict, total=False):
     max_unproductive_turns: Count
     max_empty_turns: Count
     max_continuations: Count
+    warn_model: bool
     accept_unknown_finish: bool
 
 

@@ -149,7 +149,7 @@ impl RecordedRun {
         let spec = self
             .spec(policy)
             .map_err(|error| PrefixError::Policy { run: run.clone(), problem: error.problem })?;
-        let mut search = Search { turn, requested: 0, remaining: None, request: None };
+        let mut search = Search { turn, requested: 0, remaining: Vec::new(), request: None };
         let mut replay = Replay::new(spec);
         for (nth, event) in self.events.iter().enumerate() {
             let effects = replay.feed(event.clone()).to_vec();
@@ -194,10 +194,10 @@ impl RecordedRun {
     fn of_live(&self, live: &Run, search: &Search) -> Prefix {
         let mut messages = live.messages().to_vec();
         // The branch states its own limits before its first turn.
-        if let Some(text) = &search.remaining
-            && let Some(at) = position(&messages, text)
-        {
-            messages.remove(at);
+        for text in &search.remaining {
+            if let Some(at) = position(&messages, text) {
+                messages.remove(at);
+            }
         }
         let own = BranchPoint {
             cost: live.spent(),
@@ -250,8 +250,8 @@ struct Search {
     turn: u32,
     /// The last turn that was requested.
     requested: u32,
-    /// The message about the rest of the limits before the request that comes next.
-    remaining: Option<String>,
+    /// The messages about the rest of the limits before the request that comes next.
+    remaining: Vec<String>,
     /// The request for a hand-over.
     request: Option<String>,
 }
@@ -260,12 +260,14 @@ impl Search {
     /// Returns `true` if the effects request the turn after the one that is searched.
     fn saw(&mut self, event: &Event, effects: &[Effect]) -> bool {
         if event.kind.name() == "turn_ended" {
-            self.remaining = None;
+            self.remaining.clear();
         }
         for effect in effects {
             match effect {
                 Effect::Emit(RunEvent::MessageInjected { why, text }) => match why {
-                    InjectionReason::Remaining => self.remaining = Some(text.clone()),
+                    InjectionReason::Remaining | InjectionReason::Warning => {
+                        self.remaining.push(text.clone());
+                    }
                     InjectionReason::WrapUp => self.request = Some(text.clone()),
                     _ => {}
                 },

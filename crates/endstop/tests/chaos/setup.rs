@@ -128,6 +128,10 @@ impl<'a> Conversation<'a> {
             (limits.wrap_up, limits.tell_remaining) = (true, dice.percent(30));
             builder = builder.limits(limits.clone());
         }
+        if dice.percent(30) {
+            limits.warn_model = true;
+            builder = builder.limits(limits.clone());
+        }
         let dice = &mut Dice::new(world.seed, &[place[0], place[1], place[2], 3]);
         if dice.percent(25) {
             builder = builder.fallback(world.provider(dice)?);

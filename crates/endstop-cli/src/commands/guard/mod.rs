@@ -215,7 +215,10 @@ fn wants_calls(configured: &Configured, limits: &Limits) -> bool {
     TABLE.iter().any(|row| {
         let origin = configured.origins.get(&format!("limits.{}", row.name));
         let needs_call = match row.value(limits) {
-            LimitValue::Count(_) | LimitValue::Usd(_) | LimitValue::Windows(_) => true,
+            LimitValue::Count(_)
+            | LimitValue::Usd(_)
+            | LimitValue::Windows(_)
+            | LimitValue::Rates(_) => true,
             LimitValue::Switch(_)
             | LimitValue::Tokens(_)
             | LimitValue::Time(_)

@@ -255,9 +255,10 @@ fn raised(limits: &Limits, limit: Limit) -> Option<String> {
         (LimitValue::Usd(usd), _) => (usd.max(0.005) * 2.0).to_string(),
         (LimitValue::Time(time), _) => format!("{}s", (time.as_secs_f64() * 2.0).ceil().max(1.0)),
         (LimitValue::Switch(false), _) => "true".to_owned(),
-        // A window is free again after its reset.
+        // A window is free again after its reset, and a rate after a pause.
         (
             LimitValue::Windows(_)
+            | LimitValue::Rates(_)
             | LimitValue::Off
             | LimitValue::Switch(true)
             | LimitValue::Tokens(_),
@@ -292,7 +293,7 @@ mod tests {
     #[test]
     fn every_set_limit_can_be_raised() {
         let mut limits = Limits::default();
-        let has_more = |unit| !matches!(unit, Unit::TokensCounted | Unit::Windows);
+        let has_more = |unit| !matches!(unit, Unit::TokensCounted | Unit::Windows | Unit::Rates);
         for row in TABLE.iter().filter(|row| has_more(row.unit)) {
             let is_switch = row.unit == Unit::Switch;
             let low = if is_switch { Value::Bool(false) } else { Value::from(row.least) };

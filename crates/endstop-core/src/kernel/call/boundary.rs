@@ -8,10 +8,11 @@
 //! calls that have no results yet, or may be replaced by a shorter one. It enters in front of the
 //! hook that sees the request, so that no message is sent that the hook has not seen.
 //!
-//! The rest of the limits (`tell_remaining`) is a new message at the end of the conversation, so that the prompts before it stay as they
+//! The rest of the limits (`tell_remaining`, `warn_model`) is a new message at the end of the conversation, so that the prompts before it stay as they
 //! were, and a provider's cache of them stays valid.
 
-use crate::kernel::ceilings::pause::{begin_pause, pause};
+use crate::kernel::ceilings::left::{remaining, warning};
+use crate::kernel::ceilings::pause::{begin_pause, check_rate, pause};
 use crate::kernel::ceilings::precheck::check_limits;
 use crate::kernel::context::RunContext;
 use crate::kernel::effect::{ConsultPoint, Effect, InjectionReason, RunEvent};
@@ -24,11 +25,9 @@ use crate::kernel::setup::spec::ProactiveCompaction;
 use crate::kernel::tools::background;
 use crate::message::{Part, Role};
 use crate::price::Price;
-use crate::usage::NanoUsd;
 use crate::visible::is_blank;
 use std::mem::take;
 use std::ops::ControlFlow::{Break, Continue};
-use std::time::Duration;
 
 /// Starts the run: sets what only the driver knows, and asks the prompt hook.
 pub(crate) fn start(
@@ -61,6 +60,9 @@ pub(crate) fn start_turn(context: &mut RunContext, effects: &mut Vec<Effect>) ->
     if let Some(text) = remaining(context) {
         context.inject_message(InjectionReason::Remaining, text, effects);
     }
+    if let Some(text) = warning(context) {
+        context.inject_message(InjectionReason::Warning, text, effects);
+    }
     if compaction_is_due(context) {
         // The turn continues with the `pre_iteration` hook when the compaction has ended.
         return Continue(Next::Compact { forced: false });
@@ -77,6 +79,7 @@ pub(crate) fn begin_turn(context: &mut RunContext) -> Flow {
         context.judge.context.metrics.clear();
     }
     check_limits(context)?;
+    check_rate(context)?;
     context.counts.over_calls = None;
     Continue(())
 }
@@ -200,42 +203,4 @@ pub(crate) fn change_limits(
     context.replace_limits(after);
     context.asked_under_other_limits = true;
     effects.push(Effect::Emit(RunEvent::LimitsChanged { limits }));
-}
-
-/// Returns the message before the next turn; `None` if there is nothing to tell.
-pub(crate) fn remaining(context: &RunContext) -> Option<String> {
-    let limits = &context.settings.limits;
-    // A paused turn must be sent back unchanged.
-    if !limits.tell_remaining || context.counts.pauses > 0 {
-        return None;
-    }
-    let ledger = &context.ledger;
-    let mut left = Vec::new();
-    if let Some(most) = limits.max_turns {
-        left.push(format!("{} of {most} turns", most.saturating_sub(context.counts.turns)));
-    }
-    if let Some(most) = ledger.max_usd {
-        left.push(format!("{} of {most}", cents(most.saturating_sub(ledger.committed()))));
-    }
-    if let Some(most) = ledger.max_tokens {
-        let tokens = most.saturating_sub(ledger.committed_tokens());
-        left.push(format!("{tokens} of {most} {}tokens", ledger.counts.qualifier()));
-    }
-    if let Some(most) = limits.timeout {
-        left.push(format!("{} of {}", shown(most.saturating_sub(context.now)), shown(most)));
-    }
-    (!left.is_empty()).then(|| format!("Left in this run: {}.", left.join(", ")))
-}
-
-/// Rounds down to a tenth of a cent, because more digits tell the model nothing.
-fn cents(amount: NanoUsd) -> NanoUsd {
-    NanoUsd(amount.0 / 1_000_000 * 1_000_000)
-}
-
-/// Rounds down to whole seconds, or to whole minutes from ten minutes on.
-fn shown(time: Duration) -> String {
-    match time.as_secs() {
-        seconds if seconds >= 600 => format!("{} min", seconds / 60),
-        seconds => format!("{seconds} s"),
-    }
 }

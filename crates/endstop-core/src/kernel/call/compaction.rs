@@ -69,7 +69,7 @@ pub(crate) fn book_compaction(
     context: &mut RunContext,
     effects: &mut Vec<Effect>,
 ) {
-    context.ledger.book(&Usage::default(), cost, false, Unreported::NOTHING);
+    context.book(|ledger| ledger.book(&Usage::default(), cost, false, Unreported::NOTHING));
     if context.settings.shared_budget && cost > NanoUsd::ZERO {
         effects.push(Effect::Settle { id, spent: cost, tokens: 0 });
     }

@@ -21,8 +21,8 @@ fn settle(
     context: &mut RunContext,
     effects: &mut Vec<Effect>,
 ) {
-    let spent =
-        context.ledger.settle(usage, cost, unreported, (call.quote, most_output(call, context)));
+    let bounds = (call.quote, most_output(call, context));
+    let spent = context.book(|ledger| ledger.settle(usage, cost, unreported, bounds));
     // A bill below the list price is bounded by it, but not known.
     let bill_unknown = usage.billing != Billing::ByTokens;
     context.ledger.cost_unknown |= bill_unknown;

@@ -5,7 +5,7 @@
 //! always ends for the same reason. Terminate, cancel and halt are not in the table, because they are
 //! decided as soon as their event arrives.
 
-use super::pause::{pause, window_left, window_used};
+use super::pause::{window_left, window_pause, window_used};
 use super::tool_calls::exhausted;
 use crate::kernel::context::RunContext;
 use crate::kernel::outcome::ending::{Ending, Flow};
@@ -133,7 +133,10 @@ impl PreTurnCheck {
             LimitValue::Windows(shares) => {
                 context.windows.nearest(&shares, context.now).map(|(_, share)| share)
             }
-            LimitValue::Off | LimitValue::Switch(_) | LimitValue::Tokens(_) => None,
+            LimitValue::Off
+            | LimitValue::Switch(_)
+            | LimitValue::Tokens(_)
+            | LimitValue::Rates(_) => None,
         };
         let value = match self.used {
             Used::Count(count, _) => f64::from(count(context)),
@@ -163,7 +166,7 @@ impl PreTurnCheck {
         let Some(evidence) = self.met(context) else { return Continue(()) };
         let mut ending = Ending::at_limit(self.limit, self.termination, evidence);
         if self.limit == Limit::MaxWindow {
-            if pause(context, context.now).is_some() {
+            if window_pause(context, context.now).is_some() {
                 return Continue(());
             }
             ending.retry_after = window_left(context);

@@ -26,6 +26,9 @@ pub struct GuestMode {
     /// `true` if the guest can add a message to the next call. If off, nudges, repairs,
     /// continuations and notes of policies are dropped.
     pub inject: bool,
+    /// `true` if the guest can add a line to the next request, and nothing else: warnings of limits.
+    #[serde(skip_serializing_if = "is_false")]
+    pub warns: bool,
     /// `true` if the guest can make a model call that the kernel requests: retries and re-calls. If
     /// off, a failed attempt waits for the client's own retry.
     pub retry: bool,
@@ -56,6 +59,8 @@ pub(crate) enum Capability {
     Loop,
     /// Add a message to the conversation.
     Inject,
+    /// Add a line to the next request.
+    Warn,
     /// Repeat a model call.
     Retry,
     /// Enforce the timeouts of calls and tools.
@@ -76,6 +81,7 @@ impl GuestMode {
         match capability {
             Capability::Loop => false,
             Capability::Inject => self.inject,
+            Capability::Warn => self.inject || self.warns,
             Capability::Retry => self.retry,
             Capability::Clocks => self.clocks,
             Capability::Cap => self.capped,
@@ -122,6 +128,9 @@ impl GuestMode {
         match limit.in_guest {
             InGuest::Injecting if !self.inject => {
                 Some("has no effect, because no message can be added to the program's requests")
+            }
+            InGuest::Warning if !self.inject && !self.warns => {
+                Some("has no effect, because no line can be added to the program's requests")
             }
             InGuest::Retrying if !self.retry => {
                 Some("has no effect, because the program repeats its requests itself")

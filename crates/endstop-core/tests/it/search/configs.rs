@@ -376,6 +376,7 @@ fn windows() -> Config {
             Steer::Window(1.0, 3),
             Steer::Limit("wait_for_window", "false"),
             Steer::Limit("max_window", "\"off\""),
+            Steer::Limit("max_rate", "\"1 tokens/m\""),
         ],
         ..plain()
     }

@@ -19,9 +19,9 @@ pub use setup::{Rng, Setup, spec};
 use crate::changes::{ChangeLaw, only_reviewed};
 use crate::fallback_laws::ModelLaw;
 use crate::laws::{
-    CompactionLaw, SAID, StartedLaw, WindowLaw, check_branch, check_ceilings, check_compaction,
-    check_declared, check_hand_over, check_outcome, check_spent, check_verified, only_stops,
-    quotes_exactly,
+    CompactionLaw, RateLaw, SAID, StartedLaw, WindowLaw, check_branch, check_ceilings,
+    check_compaction, check_declared, check_hand_over, check_outcome, check_spent, check_verified,
+    only_stops, quotes_exactly,
 };
 use endstop_core::replay::{self, Resumed};
 use endstop_core::*;
@@ -132,6 +132,7 @@ struct World {
     changes: ChangeLaw,
     models: ModelLaw,
     windows: WindowLaw,
+    rates: RateLaw,
     started: StartedLaw,
 }
 
@@ -191,6 +192,7 @@ fn play_from(
         changes: ChangeLaw::of(|| self::spec(&mut Rng(seed)).0, &events),
         models: ModelLaw::of(&run),
         windows: WindowLaw::new(WALL_MS, &events),
+        rates: RateLaw::new(&events, deaths),
         started: StartedLaw::new(&events),
     };
     let mut pairs = Vec::new();
@@ -280,6 +282,9 @@ fn play_from(
         world.changes.heard(&effects)?;
         world.started.heard(&setup.limits, &setup.tools, &kind, &effects)?;
         world.windows.heard(&setup.limits, &kind, &effects, world.now)?;
+        if let Step::Continue(run) = &step {
+            world.rates.heard(&setup.limits, &kind, &effects, run)?;
+        }
         if world.stopped {
             only_stops(&effects)?;
         }

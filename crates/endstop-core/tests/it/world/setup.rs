@@ -164,8 +164,10 @@ pub fn spec(rng: &mut Rng) -> (RunSpec, Setup) {
         max_tool_calls: None,
         max_window: None,
         wait_for_window: false,
+        max_rate: None,
         wrap_up: false,
         tell_remaining: false,
+        warn_model: false,
     };
     if limits.max_turns == Some(0) && rng.chance(90) {
         limits.max_turns = Some(25);
@@ -279,6 +281,11 @@ pub fn spec(rng: &mut Rng) -> (RunSpec, Setup) {
         limits.max_window = "5h=80%,7d=90%".parse().ok();
         limits.wait_for_window = rng.chance(50);
     }
+    if rng.chance(25) {
+        let rates = ["100 tokens/m", "2k tokens/h", "$0.01/m", "$0.5/h,50 tokens/m"];
+        limits.max_rate = rates[rng.below(4) as usize].parse().ok();
+    }
+    limits.warn_model = rng.chance(25);
     spec.limits = limits.clone();
     let RunSpec { hooks, verifier, output_schema, .. } = spec;
     let falls_back = !spec.fallbacks.is_empty();

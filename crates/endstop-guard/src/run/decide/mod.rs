@@ -333,7 +333,8 @@ fn send(
     ticket: Ticket,
     call: Arc<CallFacts>,
 ) -> Disposition {
-    let mut changed = None;
+    let line = ticket.line.as_deref().and_then(|line| request.append_line(line));
+    let mut changed = line.map(Bytes::from);
     // The kernel's cap is for all choices together, the body's for each.
     let each = ticket.output_cap.map(|cap| cap / request.choices);
     if gate.settings().cap_output && each == Some(0) {
@@ -343,7 +344,8 @@ fn send(
     }
     let lower = each.filter(|cap| request.output_cap.is_none_or(|own| *cap < own));
     if let (true, Some(cap)) = (gate.settings().cap_output, lower) {
-        match cap_output(request, body.decoded, cap, call.dialect.cap_field) {
+        let text = changed.as_ref().unwrap_or(body.decoded);
+        match cap_output(request, text, cap, call.dialect.cap_field) {
             Ok(Some(capped)) => changed = Some(Bytes::from(capped)),
             Ok(None) => {}
             // A call whose cap cannot be lowered could cost more than was reserved.

@@ -1,8 +1,8 @@
-//! The windows of a subscription in the headers of responses, and limits on tool calls.
+//! The windows of a subscription in the headers of responses, rates, limits on tool calls, and the warning of the model.
 //!
 //! The headers are built from what the clients of the vendors read (see `endstop_wire::windows`); they are not recorded.
 
-use super::agents::{Speaks, Talk, call};
+use super::agents::{ALL, Speaks, Talk, call};
 use super::support::{Bills, Guard, Manner, billing};
 use crate::proxy::support::run;
 use endstop_core::{Limits, RunEvent, Termination, ToolPolicy};
@@ -136,6 +136,87 @@ fn lower_timeout_ends_a_pause() {
         assert!(body.expect("a body").contains("95% of the 5h window"));
         assert_eq!(bills.of("a").calls, 1);
     });
+}
+
+#[test]
+fn rate_holds_calls_of_all_conversations() {
+    run(async {
+        let limits = Limits { max_rate: "1 tokens/m".parse().ok(), ..Limits::none() };
+        let (guard, bills) = guard(Settings { limits, ..Settings::default() }).await;
+        let mut talk = Talk::new("a", "t", Speaks::Chat);
+        let other = Talk::new("a", "other", Speaks::Chat);
+        turn(&guard, &mut talk).await;
+        for request in [talk.request(), other.request()] {
+            let held = call(guard.address, &request);
+            let short = tokio::time::timeout(Duration::from_millis(300), held);
+            assert!(short.await.is_err(), "held back");
+        }
+        assert_eq!(bills.of("a").calls, 1);
+        let request = other.request();
+        let waiting = tokio::time::timeout(Duration::from_secs(20), call(guard.address, &request));
+        let raised = async {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            assert!(guard.run("a").expect("a run").set_limits(Limits::none()));
+        };
+        let (answer, ()) = tokio::join!(waiting, raised);
+        assert_eq!(answer.expect("the pause ends").0, 200);
+        assert_eq!(bills.of("a").calls, 2);
+        let events = guard.events.lock().expect("a lock");
+        let pauses = events.iter().filter(|event| match event {
+            GuardEvent::Run { event, .. } => {
+                matches!(event.unredacted(), RunEvent::Paused { evidence, .. } if evidence.contains("per minute"))
+            }
+            _ => false,
+        });
+        assert_eq!(pauses.count(), 1);
+    });
+}
+
+#[test]
+fn deadline_before_the_rate_ends_the_run() {
+    run(async {
+        let timeout = Some(Duration::from_secs(30));
+        let limits = Limits { max_rate: "1 tokens/m".parse().ok(), timeout, ..Limits::none() };
+        let (guard, bills) = guard(Settings { limits, ..Settings::default() }).await;
+        let mut talk = Talk::new("a", "t", Speaks::Responses);
+        turn(&guard, &mut talk).await;
+        let other = Talk::new("a", "other", Speaks::Responses);
+        let (_, body) = call(guard.address, &other.request()).await;
+        let body = body.expect("a body");
+        assert!(body.contains("error_timeout") && body.contains("must wait"), "{body}");
+        assert_eq!(bills.of("a").calls, 1);
+    });
+}
+
+#[test]
+fn warning_ends_the_last_message_of_each_format() {
+    for speaks in ALL {
+        run(async move {
+            let limits = Limits { max_turns: Some(5), warn_model: true, ..Limits::none() };
+            let (guard, bills) = guard(Settings { limits, ..Settings::default() }).await;
+            let mut talk = Talk::new("a", "t", speaks);
+            for _ in 0..4 {
+                turn(&guard, &mut talk).await;
+            }
+            let own = String::from_utf8(talk.request()).expect("text");
+            let (_, own) = own.split_once("\r\n\r\n").expect("a body");
+            turn(&guard, &mut talk).await;
+            let bodies = bills.bodies.lock().expect("a lock").clone();
+            let bodies: Vec<&str> =
+                bodies.iter().map(|one| one.split_once("\r\n\r\n").expect("a body").1).collect();
+            let line = "This run is near a limit. Left: 1 of 5 turns.";
+            let warned: Vec<bool> = bodies.iter().map(|body| body.contains(line)).collect();
+            assert_eq!(warned, [false, false, false, false, true], "{speaks:?}");
+            let sent = bodies[4];
+            serde_json::from_str::<serde_json::Value>(sent).expect("JSON");
+            // The client's own bytes are there in their order, those of the earlier messages at the beginning.
+            let same = own.bytes().zip(sent.bytes()).take_while(|(one, other)| one == other);
+            let start = same.count();
+            assert!(sent.ends_with(&own[start..]), "{speaks:?}: {sent}");
+            let end = own.find("\"tools\"").unwrap_or(own.len());
+            assert!(start + 200 > end, "{speaks:?}: the change is at {start} of {end}");
+        });
+    }
 }
 
 #[test]

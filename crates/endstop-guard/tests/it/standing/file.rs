@@ -52,7 +52,7 @@ fn errors_name_line_key_and_choices() {
         ),
         (
             "[profile.default]\nspend = { max_usd = 1 }",
-            "`profile.default.spend.max_usd`: unknown name; expected one of max_usd_per_hour",
+            "`profile.default.spend.max_usd`: unknown name",
         ),
         (
             "[profile.default]\nspend = { max_tokens_per_week = 1.5 }",

@@ -63,6 +63,7 @@ pub(crate) static READER: RequestReader = RequestReader {
     members: Members { rows: MEMBERS, also_in_snake_case: false },
     streams_by_default: false,
     streamed: Delivery::Frames,
+    text_type: None,
     matches_results_by_name: false,
     head,
     message: read_message,

@@ -69,6 +69,7 @@ pub(super) static READER: RequestReader = RequestReader {
     members: Members { rows: MEMBERS, also_in_snake_case: true },
     streams_by_default: false,
     streamed: Delivery::Events,
+    text_type: None,
     matches_results_by_name: true,
     head,
     message: read_message,

@@ -55,6 +55,7 @@ pub(super) static READER: RequestReader = RequestReader {
     members: Members { rows: MEMBERS, also_in_snake_case: false },
     streams_by_default: true,
     streamed: Delivery::Lines,
+    text_type: Some("text"),
     matches_results_by_name: true,
     head,
     message: chat::read_message,

@@ -161,13 +161,14 @@ fn insert(text: &str, object: &str, member: &str) -> Result<Edit, NoPlaceForCap>
 }
 
 /// Returns the range of a part of the text.
-fn span(text: &str, part: &str) -> Range<usize> {
+pub(super) fn span(text: &str, part: &str) -> Range<usize> {
     // `part` was borrowed from `text`, so the difference of the addresses is its offset.
     let start = part.as_ptr() as usize - text.as_ptr() as usize;
     start..start + part.len()
 }
 
-fn apply(body: &[u8], mut edits: Vec<Edit>) -> Vec<u8> {
+/// Replaces parts of a body.
+pub(super) fn apply(body: &[u8], mut edits: Vec<Edit>) -> Vec<u8> {
     edits.sort_by_key(|(range, _)| range.start);
     let mut out = Vec::with_capacity(body.len() + 64);
     let mut from = 0;

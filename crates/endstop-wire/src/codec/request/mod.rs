@@ -6,6 +6,7 @@ pub(super) mod content;
 pub(super) mod encoder;
 pub(super) mod fields;
 pub(super) mod history_marks;
+pub(super) mod line;
 pub(super) mod members;
 pub(super) mod parts;
 pub(super) mod read;

@@ -38,6 +38,8 @@ pub struct RequestReader {
     pub(crate) streams_by_default: bool,
     /// The form of a stream that the body asks for.
     pub(crate) streamed: Delivery,
+    /// The type of a part of text in a request; `None`: parts have no type.
+    pub(crate) text_type: Option<&'static str>,
     /// `true` if calls have no ids, so that a result belongs to the call of its name.
     pub matches_results_by_name: bool,
     pub(crate) head: for<'a> fn(&Fields<'a>) -> RequestHead<'a>,

@@ -31,7 +31,7 @@
 use super::ending::EndingCell;
 use crate::agent::shared::Shared;
 use crate::control::{Closed, Control};
-use endstop_core::{EventKind, LimitChanges, LimitError, Limits, is_blank};
+use endstop_core::{EventKind, Limit, LimitChanges, LimitError, Limits, is_blank};
 use std::fmt;
 use std::sync::Arc;
 
@@ -207,9 +207,10 @@ impl Steering {
         let refuse = |key: &str, problem: &str| {
             Err(LimitError { key: key.to_owned(), problem: problem.to_owned() }.into())
         };
-        if after.max_budget_usd.is_some() && config.check_prices("max_budget_usd").is_err() {
+        let counts_money = after.bounds_cost_by().map(Limit::name);
+        if let Some(name) = counts_money.filter(|name| config.check_prices(name).is_err()) {
             return refuse(
-                "max_budget_usd",
+                name,
                 "no price is known of the model or of a fallback, so no cost can be limited",
             );
         }

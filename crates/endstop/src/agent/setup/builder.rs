@@ -15,8 +15,8 @@ use crate::telemetry::SpanSettings;
 use crate::tool::{Permissions, Tool, ToolSet};
 use crate::verifier::Verifier;
 use endstop_core::{
-    CompactionSpec, Limits, Permission, Price, ProactiveCompaction, TerminationPolicy, ToolPolicy,
-    Watch,
+    CompactionSpec, Limit, Limits, Permission, Price, ProactiveCompaction, TerminationPolicy,
+    ToolPolicy, Watch,
 };
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -496,9 +496,9 @@ impl AgentBuilder {
             });
         }
         let shared = config.budget.as_ref().is_some_and(SharedBudget::bounds_cost);
-        let own = config.limits.max_budget_usd.is_some();
-        if own || shared {
-            config.check_prices(if own { "max_budget_usd" } else { "the shared budget" })?;
+        let ceiling = config.limits.bounds_cost_by().map(Limit::name);
+        if let Some(ceiling) = ceiling.or(shared.then_some("the shared budget")) {
+            config.check_prices(ceiling)?;
         }
         config.check_params(&config.params, config.schema.as_ref())?;
         Ok(Agent(Arc::new(Shared::new(self.config))))

@@ -65,6 +65,7 @@ async fn play(seed: u64, journal: &SqliteJournal) -> Outcome {
         timeout: (dice.below(6) == 0).then(|| Duration::from_millis(1 + dice.below(6))),
         tool_timeout: Some(Duration::from_millis(if dice.below(5) == 0 { 1 } else { 500 })),
         cancel_grace: Duration::from_millis(5),
+        warn_model: dice.below(3) == 0,
         ..Limits::default()
     };
     let mut model = ScriptedModel::new(turns).price(price());

@@ -56,6 +56,42 @@ async fn run(limits: Limits, model: ScriptedModel) -> Outcome {
 }
 
 #[tokio::test(start_paused = true)]
+async fn rate_pauses_run_until_its_deadline() {
+    let off = Limits { max_unproductive_turns: None, max_turns: Some(5), ..Limits::default() };
+    // A turn has 100 tokens, so that two of five are made in each minute.
+    let slow = Limits { max_rate: "150 tokens/m".parse().ok(), ..off };
+    let outcome = run(slow.clone(), busy()).await;
+    assert_eq!(outcome.termination, Termination::ErrorMaxTurns);
+    let seconds = outcome.duration.as_secs();
+    assert!((120..130).contains(&seconds), "{seconds}");
+    let timeout = Some(Duration::from_secs(90));
+    let outcome = run(Limits { timeout, ..slow.clone() }, busy()).await;
+    assert_eq!((outcome.termination, outcome.turns), (Termination::ErrorTimeout, 4));
+    assert!(outcome.decided_by.evidence.contains("200 tokens of 150 tokens per minute"));
+    assert!(outcome.retry_after.is_some_and(|wait| wait > Duration::from_secs(30)));
+    // Money needs a price, as under a ceiling.
+    let limits = Limits { max_rate: "$2/h".parse().ok(), ..slow };
+    let unpriced = Agent::builder(ScriptedModel::new([Turn::text("hi")])).limits(limits).build();
+    let Err(BuildError::NoPrice { ceiling, .. }) = unpriced else { panic!("a price is missing") };
+    assert_eq!(ceiling, "max_rate");
+}
+
+#[tokio::test(start_paused = true)]
+async fn warned_model_reads_what_is_left() {
+    let limits = Limits { max_turns: Some(5), warn_model: true, ..Limits::default() };
+    let outcome = run(Limits { max_unproductive_turns: None, ..limits }, busy()).await;
+    assert_eq!(outcome.termination, Termination::ErrorMaxTurns);
+    let said = outcome.messages.iter().map(endstop::Message::plain_text);
+    let told: Vec<String> = said.filter(|text| text.starts_with("This run is near")).collect();
+    assert_eq!(
+        told,
+        [
+            "This run is near a limit. Left: 1 of 5 turns. Plan the rest so that you finish before the limit ends the run."
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn every_limit_is_enforced() {
     use Termination as T;
     let off = Limits { max_unproductive_turns: None, max_turns: None, ..Limits::default() };

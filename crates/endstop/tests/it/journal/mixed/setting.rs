@@ -189,6 +189,8 @@ fn limits(dice: &mut Dice, verifies: bool) -> Limits {
         wrap_up: dice.percent(50),
         tell_remaining: dice.percent(20),
         tool_concurrency: 1 + dice.below(4) as u32,
+        warn_model: dice.percent(30),
+        max_rate: dice.percent(20).then(|| "150 tokens/m".parse().unwrap()),
         ..Limits::default()
     }
 }
