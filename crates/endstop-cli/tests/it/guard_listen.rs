@@ -314,8 +314,11 @@ fn own_ceilings_bound_a_standing_proxy() {
     });
     std::fs::create_dir_all(cli.path("config/endstop")).unwrap();
     cli.write("config/endstop/config.toml", "[spend]\nmax_usd_per_day = 1.0\n");
-    let text = file(&server, "[profile.default]\nprice = \"in=1,out=1\"\n");
-    let proxy = Listening::start(&cli, &text);
+    cli.write("guard.toml", file(&server, "[profile.default]\nprice = \"in=1,out=1\"\n"));
+    let args = ["guard", "--listen", "127.0.0.1:0", "--config", "guard.toml", "--json"];
+    let mut command = command(&cli, args);
+    command.env("XDG_CONFIG_HOME", cli.path("config"));
+    let proxy = Listening::of(command);
     assert_eq!(proxy.turn("a", 1, "").0, 200);
     let (status, body) = proxy.turn("b", 1, "");
     assert_eq!(status, 400, "{body}");

@@ -5,6 +5,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::process::CommandExt as _;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
@@ -60,7 +61,10 @@ fn stop_and_continue(cli: &Cli, limits: &[&str]) -> (i32, Vec<Value>) {
     let model = ["--model", "scripted", "--api", "openai-chat", "--base-url", &server.url];
     let output = ["--journal", "j.db", "--events", "events.jsonl", "--json"];
     let args = [&["run", "Go."], &model[..], &output, limits].concat();
-    let run = Started::new(cli.command(args), "");
+    let mut command = cli.command(args);
+    // Of its own: a group without a shell that has a stopped process gets SIGHUP as soon as a process of it ends.
+    command.process_group(0);
+    let run = Started::new(command, "");
     eventually("the beginning", || run.stdout().contains("It is "));
     let signal = |signal| kill_process(Pid::from_child(&run.child), signal).unwrap();
     signal(Signal::STOP);

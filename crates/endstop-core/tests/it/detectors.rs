@@ -195,7 +195,7 @@ fn rule_specification_round_trips() {
         assert_eq!(Rule::from_spec(&rule.spec()).unwrap(), rule);
     }
     for (spec, problem) in [
-        (json!("repeat"), "unknown rule `repeat`; known are repeat_call, "),
+        (json!("repeat"), "unknown rule `repeat` (did you mean `repeat_call`?); known are "),
         (
             json!("repeat_cal"),
             "unknown rule `repeat_cal` (did you mean `repeat_call`?); known are ",

@@ -163,7 +163,10 @@ fn error(spec: &Value) -> String {
 fn configuration_error_names_key_and_choices() {
     let names = Registry::new().names().collect::<Vec<_>>().join(", ");
     for (spec, expected) in [
-        (json!("final"), "unknown termination policy `final`; known are NAMES"),
+        (
+            json!("final"),
+            "unknown termination policy `final` (did you mean `final_pattern`?); known are NAMES",
+        ),
         (
             json!({"final_pattern": {"match": "call"}}),
             "policy `final_pattern`: unknown key `match`; known are matching, case_sensitive, \
