@@ -3,7 +3,7 @@
 use super::judging::{Observed, a_success, end, not_a_success, success, unended};
 use super::verdict::{Finding, Verdict, fail, not_reached, pass};
 use crate::case::{PRICES, ReportedUsage};
-use crate::evidence::{Exit, Kind};
+use crate::evidence::{Call, Exit, Kind};
 use crate::vocabulary::Capability;
 
 /// The tokens of a reported usage: input, output, read from a cache, written to one.
@@ -187,8 +187,8 @@ pub(super) fn rate_limited(observed: &Observed<'_>) -> Finding {
     }
 }
 
-/// Time in seconds after a call in which another one counts as on its way then.
-const ON_ITS_WAY: f64 = 0.5;
+/// The last part in seconds of the silence before an answer, in which a call is not told from one that follows the answer.
+const UNSURE: f64 = 0.1;
 
 /// N-04.
 pub(super) fn sub_agents(observed: &Observed<'_>) -> Finding {
@@ -197,9 +197,12 @@ pub(super) fn sub_agents(observed: &Observed<'_>) -> Finding {
     let subs = calls - evidence.main_calls();
     // The depth is bounded without the budget: a sub-agent then gets an error and asks again.
     let most = calls_of_budget(observed);
-    // Agents that run at the same time may each have a call on its way when the budget is reached.
+    // Agents that run at the same time may each have a call on its way when the answer that reaches the budget comes, which is
+    // silent for a while first.
+    let silence = observed.case.answers.first().map_or(0.0, |one| one.silence);
     let reached = evidence.calls.get(most - 1).map_or(f64::INFINITY, |call| call.at);
-    if calls > 2 * most || evidence.calls.iter().any(|call| call.at > reached + ON_ITS_WAY) {
+    let is_late = |call: &Call| call.at > reached + silence - UNSURE;
+    if calls > 2 * most || evidence.calls.iter().any(is_late) {
         return fail(format!(
             "{calls} calls, {subs} of sub-agents; the parent's budget is reached in call {most}"
         ));
