@@ -16,7 +16,8 @@ def untouched(lab, client, folder, endstop):
     faults = compare.differences(direct, guarded)
     if not client.more.get("tools", True):
         return guarded, faults
-    if guarded.ending != "stop":
+    # mini-SWE-agent ends its work with a command.
+    if guarded.ending not in ("stop", "submitted"):
         faults.append(f"ending {guarded.ending}")
     return guarded, faults
 
