@@ -148,6 +148,7 @@ pub(super) struct CallsInFlight {
     /// Calls whose response has passed while the provider works on, by the id of the response.
     held: HashMap<String, (Ticket, Arc<CallFacts>)>,
     /// The spans of all of these, by their numbers; empty if no subscriber is interested.
+    #[allow(clippy::zero_sized_map_values, reason = "a span has a size in builds with telemetry")]
     spans: HashMap<u64, CallSpan>,
     next: u64,
 }

@@ -116,6 +116,8 @@ struct Run {
     id: String,
     /// The number of endings that observers had received before it.
     before: usize,
+    /// The number of parks that observers had received before the present part.
+    parked: usize,
     /// The conversation before it.
     conversation: Vec<Message>,
     parts: usize,
@@ -176,6 +178,7 @@ impl Conversation<'_> {
             number,
             id: String::new(),
             before: self.heard.ended().len(),
+            parked: 0,
             conversation: self.session.messages(),
             parts: 0,
             asked: Asked { rough: self.rough, ..Asked::default() },
@@ -186,6 +189,8 @@ impl Conversation<'_> {
         let mut how = None;
         loop {
             self.heard.begins();
+            // Before the start, because a part may park at once.
+            run.parked = self.heard.parked().len();
             let started = match how.take() {
                 None => self.session.run("Go on."),
                 Some(how) => self.session.resume(how),
@@ -503,8 +508,6 @@ impl Conversation<'_> {
         at: Duration,
         run: &Run,
     ) -> Option<Part> {
-        // Counted first, because the run may park before its handle is dropped.
-        let parked = self.heard.parked().len();
         tokio::time::sleep(at).await;
         if stop == Stop::Detach {
             handle.detach();
@@ -517,7 +520,7 @@ impl Conversation<'_> {
         if let Some(outcome) = self.heard.ended().get(run.before) {
             return Some(Part::Ended(Box::new(Outcome::clone(outcome))));
         }
-        let request = self.heard.parked().get(parked).cloned();
+        let request = self.heard.parked().get(run.parked).cloned();
         request.map(|request| Part::Parked(Box::new(request)))
     }
 }
