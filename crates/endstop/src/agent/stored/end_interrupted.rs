@@ -97,7 +97,12 @@ fn ended(
 }
 
 /// Journals the added events, with the effects that they requested.
-fn record(recorder: &mut Recorder, spec: RunSpec, recorded: &RecordedRun, added: &[Event]) {
+pub(super) fn record(
+    recorder: &mut Recorder,
+    spec: RunSpec,
+    recorded: &RecordedRun,
+    added: &[Event],
+) {
     let mut replay = Replay::new(spec);
     for event in &recorded.events {
         replay.feed(event.clone());

@@ -29,6 +29,7 @@
 //! # #[cfg(not(feature = "journal"))] fn main() {}
 //! ```
 
+use super::end_interrupted::record;
 use crate::agent::driver::{Beginning, ResumedRun};
 use crate::agent::handle::RunHandle;
 use crate::agent::recorder::Recorder;
@@ -199,9 +200,7 @@ fn find(
         && let Some(log) = log.take()
     {
         let mut recorder = Recorder::new(journal, log, keys.clone());
-        for event in &events {
-            recorder.keep(event, &[], None);
-        }
+        record(&mut recorder, past.spec(), &past.recorded, &events);
         // A success needs no continuation, and a run whose cause of its ending has not changed has
         // none: store the outcome and return it.
         if outcome.is_success() || past.ends_again() {
