@@ -95,7 +95,7 @@ pub(crate) struct ProviderArgs {
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct PagesArgs {
-    /// The folder of the pages. `tables.md` is for a page next to it, which includes it.
+    /// The folder of the pages: `tables.md`, and one for each program.
     #[arg(long, value_name = "FOLDER")]
     pub(crate) out: PathBuf,
     /// Replace files of the folder, even if they are not empty.

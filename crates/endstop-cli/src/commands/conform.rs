@@ -244,10 +244,9 @@ fn read_result(path: &Path) -> Result<SuiteResult> {
 fn pages(args: &PagesArgs) -> Result {
     let results: Vec<SuiteResult> =
         args.results.iter().map(|path| read_result(path)).collect::<Result<_>>()?;
-    let folder = args.out.file_name().unwrap_or_default().to_string_lossy();
     std::fs::create_dir_all(&args.out)
         .map_err(|error| Failure::usage(format!("--out {}: {error}", args.out.display())))?;
-    for page in report::pages(&results, &folder) {
+    for page in report::pages(&results) {
         let file = args.out.join(&page.name);
         NewFile::of("--out", &file, args.overwrite)?.write(&page.text)?;
     }

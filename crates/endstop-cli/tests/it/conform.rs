@@ -246,8 +246,8 @@ fn guard_lifts_careless_program() {
     )
     .exits(0);
     let tables = cli.read("book/results/tables.md");
-    assert!(tables.contains("[✗±](results/generic.md#t-01)"), "{tables}");
-    assert!(tables.contains("[✓](results/generic-guarded.md#t-01)"), "{tables}");
+    assert!(tables.contains("[✗±](generic.md#t-01)"), "{tables}");
+    assert!(tables.contains("[✓](generic-guarded.md#t-01)"), "{tables}");
     let page = cli.read("book/results/generic.md");
     assert!(page.contains("<a id=\"t-01\"></a>T-01 | ✗± fail"), "{page}");
     assert!(page.contains("exit status 0 after") && page.contains("`Length`"), "{page}");

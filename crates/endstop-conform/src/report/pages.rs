@@ -36,9 +36,9 @@ struct Program<'a> {
     unstable: Vec<String>,
 }
 
-/// Returns the pages: [`TABLES`], for a page next to the `folder` that includes it, and one for each program. Several results
+/// Returns the pages: [`TABLES`], and one for each program. Several results
 /// of a program are one: a check has the verdict of a result that reached it, and the worst one if they differ.
-pub fn pages(results: &[SuiteResult], folder: &str) -> Vec<Page> {
+pub fn pages(results: &[SuiteResult]) -> Vec<Page> {
     let mut programs: Vec<Program<'_>> = Vec::new();
     for result in results {
         match programs.iter_mut().find(|one| name(one.runs[0]) == name(result)) {
@@ -51,7 +51,7 @@ pub fn pages(results: &[SuiteResult], folder: &str) -> Vec<Page> {
         }
     }
     programs.iter_mut().for_each(Program::join);
-    let mut pages = vec![Page { name: TABLES.to_owned(), text: tables(&programs, folder) }];
+    let mut pages = vec![Page { name: TABLES.to_owned(), text: tables(&programs) }];
     pages.extend(programs.iter().map(|program| Page {
         name: format!("{}.md", name(&program.whole)),
         text: evidence(program),
@@ -102,9 +102,9 @@ impl Program<'_> {
     }
 }
 
-fn tables(programs: &[Program<'_>], folder: &str) -> String {
+fn tables(programs: &[Program<'_>]) -> String {
     let mut text = String::from(
-        "| program | level | pass | fail | warn | not reached | not applicable |\n|---|---|--:|--:|--:|--:|--:|\n",
+        "# Tables\n\n| program | level | pass | fail | warn | not reached | not applicable |\n|---|---|--:|--:|--:|--:|--:|\n",
     );
     for program in programs {
         let whole = &program.whole;
@@ -112,7 +112,7 @@ fn tables(programs: &[Program<'_>], folder: &str) -> String {
             |verdict: Verdict| whole.checks.iter().filter(|one| one.verdict == verdict).count();
         let _ = writeln!(
             text,
-            "| [{}]({folder}/{}.md) | {} | {} | {} | {} | {} | {} |",
+            "| [{}]({}.md) | {} | {} | {} | {} | {} | {} |",
             title(whole),
             name(whole),
             whole.level.map_or_else(|| "–".to_owned(), |level| level.to_string()),
@@ -125,7 +125,7 @@ fn tables(programs: &[Program<'_>], folder: &str) -> String {
     }
     for of in Level::ALL {
         let checks: Vec<_> = CHECKS.iter().filter(|check| check.level == of).collect();
-        let _ = write!(text, "\n### Level {}: {}\n\n| program |", u8::from(of), of.name());
+        let _ = write!(text, "\n## Level {}: {}\n\n| program |", u8::from(of), of.name());
         for check in &checks {
             let mark = if check.must { "" } else { "\\*" };
             let _ = write!(text, " {}{mark} |", check.id);
@@ -138,7 +138,7 @@ fn tables(programs: &[Program<'_>], folder: &str) -> String {
                 let _ = match found {
                     Some(found) => write!(
                         text,
-                        " [{}]({folder}/{}.md#{}) |",
+                        " [{}]({}.md#{}) |",
                         program.sign(found),
                         name(&program.whole),
                         check.id.to_lowercase()
