@@ -50,7 +50,7 @@ impl Check {
         // A sub-agent without the tool has a bound; the run without it has no such situation.
         let unspoken = evidence.of_kind(Kind::Main).find_map(|call| call.unspoken.as_ref());
         if let Some(Unspoken { why, is_of_format }) = unspoken.filter(|_| !self.every_case) {
-            // What a format cannot say does not happen to its clients.
+            // A response that a format cannot express does not happen to its clients.
             let lacks = || Finding::new(Verdict::NotApplicable, why.clone());
             return if *is_of_format { lacks() } else { not_reached(why.clone()) };
         }

@@ -59,9 +59,11 @@ pub fn pages(results: &[SuiteResult]) -> Vec<Page> {
     pages
 }
 
-/// The name of the file of a program, without its end.
+/// The name of the file of a program, without its end. A result comes from anybody, so its profile chooses no other folder.
 fn name(result: &SuiteResult) -> String {
-    format!("{}{}", result.profile, if result.guarded { "-guarded" } else { "" })
+    let plain = |c: char| if c.is_alphanumeric() || c == '-' { c } else { '-' };
+    let profile: String = result.profile.chars().take(100).map(plain).collect();
+    format!("{profile}{}", if result.guarded { "-guarded" } else { "" })
 }
 
 fn title(result: &SuiteResult) -> String {
@@ -159,9 +161,9 @@ fn evidence(program: &Program<'_>) -> String {
         "# {}\n\n{}: {passed} of {applicable} checks pass. Edition {}, suite {}, profile `{}`.\n",
         title(whole),
         level(whole),
-        whole.edition,
-        whole.suite,
-        whole.profile
+        cell(&whole.edition),
+        cell(&whole.suite),
+        code(&whole.profile)
     );
     for run in &program.runs {
         for problem in &run.problems {
@@ -178,7 +180,7 @@ fn evidence(program: &Program<'_>) -> String {
             program.sign(check),
             check.verdict,
             if check.must { "MUST" } else { "SHOULD" },
-            check.text,
+            cell(&check.text),
             observed(program, check),
         );
     }
@@ -190,10 +192,10 @@ fn evidence(program: &Program<'_>) -> String {
         }
     }
     for (case, runs) in of_case {
-        let title = &runs[0].1.title;
+        let (case, title) = (cell(case), cell(&runs[0].1.title));
         let _ = write!(text, "\n<a id=\"case-{case}\"></a>**{case}**: {title}.\n\n");
         for (run, result) in runs {
-            let of_case = run.checks.iter().filter_map(|check| check.cases.get(case));
+            let of_case = run.checks.iter().filter_map(|check| check.cases.get(&result.name));
             let is_bad = of_case.clone().any(|one| {
                 matches!(one.verdict, Verdict::Fail | Verdict::Warn | Verdict::NotReached)
             });
@@ -225,7 +227,7 @@ fn observed(program: &Program<'_>, check: &CheckResult) -> String {
     }
     // A check of every case names its case.
     if check.cases.len() <= 6 && check.verdict != Verdict::NotApplicable {
-        for case in check.cases.keys() {
+        for case in check.cases.keys().map(|case| cell(case)) {
             let _ = write!(text, " [{case}](#case-{case})");
         }
     }
@@ -245,13 +247,13 @@ fn of_run(evidence: &Evidence, patience: u64) -> String {
     }
     let _ = write!(text, ", patience {patience} s; {} calls", evidence.calls.len());
     if !evidence.calls.is_empty() {
-        let call = |call: &Call| format!("{:.1} s `{}`", call.at, call.answer);
+        let call = |call: &Call| format!("{:.1} s `{}`", call.at, code(&call.answer));
         let calls: Vec<String> = evidence.calls.iter().take(MOST_CALLS).map(call).collect();
         let more = if evidence.calls.len() > MOST_CALLS { " …" } else { "" };
         let _ = write!(text, " ({}{more})", calls.join(", "));
     }
-    let started: Vec<&str> =
-        evidence.started.iter().take(MOST_CALLS).map(|one| one.name.as_str()).collect();
+    let started: Vec<String> =
+        evidence.started.iter().take(MOST_CALLS).map(|one| cell(&one.name)).collect();
     if !started.is_empty() {
         let more = if evidence.started.len() > MOST_CALLS { " …" } else { "" };
         let _ = write!(
@@ -280,8 +282,48 @@ fn tail(output: &str) -> String {
 
 /// Makes text of a program harmless in a code span.
 fn code(text: &str) -> String {
-    let text: String =
-        text.chars().map(|c| if c == '`' || c.is_control() { ' ' } else { c }).collect();
-    // A preprocessor of the book would read it.
-    text.replace("{{", "{ {").trim().to_owned()
+    let mut harmless = String::new();
+    for c in text.chars() {
+        match c {
+            '`' => harmless.push(' '),
+            c if c.is_control() => harmless.push(' '),
+            // Two of them are a command to the book's preprocessor, for example to include a file.
+            '{' => harmless.push_str("{ "),
+            c => harmless.push(c),
+        }
+    }
+    harmless.trim().to_owned()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test")]
+mod tests {
+    use super::{code, name, tail};
+    use crate::suite::SuiteResult;
+    use serde_json::json;
+
+    #[test]
+    fn text_of_programs_is_no_command_of_the_book() {
+        for text in ["{{#include /etc/passwd}}", "{{{#include x}}}", "`{{{{#include x}}"] {
+            for shown in [code(text), tail(text)] {
+                assert!(!shown.contains("{{") && !shown.contains('`'), "{shown}");
+            }
+        }
+    }
+
+    #[test]
+    fn profile_of_a_result_chooses_no_folder() {
+        let of = |profile: &str| -> SuiteResult {
+            let counts = json!({});
+            serde_json::from_value(json!({
+                "type": "conformance", "edition": "e", "profile": profile, "title": "t", "version": "1", "guarded": false,
+                "command": [], "suite": "s", "patience": 1, "seed": 1, "level": null, "counts": counts, "checks": [],
+                "cases": [], "problems": [], "network": "", "elsewhere": [],
+            }))
+            .unwrap()
+        };
+        assert_eq!(name(&of("claude")), "claude");
+        assert_eq!(name(&of("../../.bashrc")), "-------bashrc");
+        assert_eq!(name(&of("/etc/x")), "-etc-x");
+    }
 }

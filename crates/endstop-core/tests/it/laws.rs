@@ -520,7 +520,7 @@ impl WindowLaw {
 /// No call is made while the spending of the last minute or hour has reached a rate: the law of `max_rate`.
 #[derive(Debug, Default)]
 pub struct RateLaw {
-    /// What the run had spent at each time at which that changed: nano-dollars and tokens.
+    /// The spending of the run at each time at which it changed: nano-dollars and tokens.
     spent: Vec<(Duration, u64, u64)>,
     resumed: bool,
 }

@@ -29,8 +29,8 @@ pub struct Client {
     pub(super) valued: &'static [&'static str],
     /// Command that continues its last session; empty if there is none.
     pub resume: &'static str,
-    /// Word in the arguments of the tool call with which it ends its work, and whose result it does not send; empty if it
-    /// ends with an answer.
+    /// Text in the arguments of the tool call with which it ends its work, and whose result it does not send; empty if it
+    /// ends with an answer. A command that only mentions the word, as in a search, must not match.
     pub(super) submits_with: &'static str,
     /// Adds its options, files and upstreams to those of every program.
     pub(super) wire: fn(&mut Plan<'_>),
@@ -355,7 +355,7 @@ pub const CLIENTS: &[Client] = &[
             "--task",
         ],
         resume: "",
-        submits_with: "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT",
+        submits_with: "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT",
         // The variables are enough: those of its own file do not replace them.
         wire: |_| {},
     },

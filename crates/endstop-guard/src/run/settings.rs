@@ -114,7 +114,7 @@ pub struct Settings {
     pub meter: Arc<Meter>,
     /// The journal, if runs are recorded.
     pub journal: Option<JournalSettings>,
-    /// What the spans of runs show, in a build of `endstop` with its feature `tracing`.
+    /// The settings of the spans of runs, in a build of `endstop` with its feature `tracing`.
     pub spans: SpanSettings,
 }
 

@@ -633,7 +633,7 @@ fn mini_swe_agent_needs_only_the_variables() {
     for program in ["mini -t task -y", "uvx mini-swe-agent -t task", "python -m minisweagent"] {
         let wiring = wired(program, &[], &NoFiles);
         assert_eq!((wiring.client, wiring.is_agent), (Some("mini-SWE-agent"), false), "{program}");
-        assert_eq!(wiring.submits_with, Some("COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"));
+        assert_eq!(wiring.submits_with, Some("echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"));
         assert_eq!(words(&wiring).join(" "), program);
         assert_eq!(wiring.warnings, []);
     }

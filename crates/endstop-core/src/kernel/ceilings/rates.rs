@@ -17,7 +17,7 @@ pub(crate) struct Recent {
     of: [VecDeque<Entry>; Per::ALL.len()],
 }
 
-/// What was spent at about the same time.
+/// The spending at about the same time.
 #[derive(Debug)]
 struct Entry {
     first: Duration,
