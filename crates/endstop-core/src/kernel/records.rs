@@ -7,7 +7,7 @@
 use super::judge::SaidText;
 use super::outcome::ending::Ending;
 use super::outcome::{CompactionAttempt, VerifyRound};
-use crate::error_class::ModelError;
+use crate::error_class::{ErrorClass, ModelError};
 use crate::message::{ToolCall, ToolResult, ToolStatus};
 use crate::price::Price;
 use crate::visible::{append_piece, is_blank, unclosed_reasoning, visible_text};
@@ -209,8 +209,70 @@ pub(super) struct GuestState {
     pub(super) retakes: u32,
     /// Turns of other conversations that were in flight at the last call.
     pub(super) turns_in_flight: u32,
-    /// Calls in a row that the provider refused because of the key.
-    pub(super) refused: u32,
+    /// The failed calls since the last response.
+    pub(super) failed: FailedCalls,
+}
+
+/// Number of retries of a turn after a response whose connection was lost, without `max_retries`: each of them may be
+/// billed.
+pub(super) const MOST_LOST: u32 = 5;
+
+/// Number of failed calls of a guest in a row after which the run ends.
+const MOST_FAILED: u32 = 20;
+
+/// The same for calls that the provider refuses because of the key, the bill or the quota. One repetition is left, for
+/// a client that renews its login.
+const MOST_REFUSED: u32 = 2;
+
+/// Time during which a guest's calls may fail. A provider that names its wait may extend it.
+const LONGEST_FAILED: Duration = Duration::from_secs(600);
+
+/// A failed call after this time does not repeat the one before: a person came back.
+const LONGEST_GAP: Duration = Duration::from_secs(120);
+
+/// The failed calls of a guest since its last response. Its client repeats them by itself, and they may be no turns, so
+/// that no other limit would stop one that repeats them for ever.
+#[derive(Debug, Default)]
+pub(super) struct FailedCalls {
+    pub(super) all: u32,
+    /// Those at the end that have the same maximum.
+    alike: u32,
+    most: u32,
+    first: Duration,
+    last: Duration,
+}
+
+impl FailedCalls {
+    /// Counts a call. Returns `true` if it was the last one that the client may make.
+    pub(super) fn add(&mut self, error: &ModelError, now: Duration) -> bool {
+        let most = match error.class {
+            ErrorClass::Authentication | ErrorClass::Permission | ErrorClass::QuotaExhausted => {
+                MOST_REFUSED
+            }
+            ErrorClass::IncompleteStream => MOST_LOST + 1,
+            ErrorClass::NotFound
+            | ErrorClass::InvalidRequest
+            | ErrorClass::ContextLengthExceeded
+            | ErrorClass::RequestTooLarge
+            | ErrorClass::ContentPolicy
+            | ErrorClass::RateLimit
+            | ErrorClass::Overloaded
+            | ErrorClass::ServerError
+            | ErrorClass::Timeout
+            | ErrorClass::Cancelled
+            | ErrorClass::UnknownError => MOST_FAILED,
+        };
+        self.alike = if self.most == most { self.alike + 1 } else { 1 };
+        self.most = most;
+        if self.all == 0 || now.saturating_sub(self.last) > LONGEST_GAP {
+            self.first = now;
+        }
+        self.last = now;
+        self.all += 1;
+        let too_long =
+            error.retry_after_ms.is_none() && now.saturating_sub(self.first) >= LONGEST_FAILED;
+        self.alike >= most || self.all >= MOST_FAILED || too_long
+    }
 }
 
 /// The verdicts of a run so far.

@@ -192,27 +192,88 @@ fn failed_attempt_waits_for_the_client() {
     assert_eq!(outcome.messages.len(), 2, "the text of the failed attempt is not sent back");
 }
 
-#[test]
-fn refused_calls_in_a_row_end_the_run() {
-    for class in [ErrorClass::Authentication, ErrorClass::Permission] {
-        let mut client = observer(limits());
-        for number in 1..=22 {
-            // Another failure and a turn each begin the count again.
-            let error =
-                ModelError::new(if number == 3 { ErrorClass::Overloaded } else { class }, "no");
-            client.ask(100);
-            if number == 12 {
-                client.turn(answer("one"));
-                continue;
-            }
-            let reply = client.guest.failed(client.now, client.call, error, None);
-            let is_last = number == 22;
-            assert_eq!(matches!(reply, GuestReply::Stop(_)), is_last, "{number}: {reply:?}");
+/// Fails calls, `every` apart, until the run ends; returns their number.
+fn fail_until_the_end(
+    client: &mut Client,
+    every: Duration,
+    error: impl Fn(u32) -> ModelError,
+) -> u32 {
+    for number in 1..=100 {
+        client.ask(100);
+        let reply = client.guest.failed(client.now, client.call, error(number), None);
+        if matches!(reply, GuestReply::Stop(_)) {
+            return number;
         }
-        let outcome = client.close(true);
-        assert_eq!((outcome.termination, outcome.turns), (Termination::ErrorProviderAuth, 1));
-        assert_eq!(outcome.decided_by.decision, Decision::CallFailed(class));
+        client.now += every;
     }
+    panic!("100 failed calls did not end the run");
+}
+
+#[test]
+fn failed_calls_in_a_row_end_the_run() {
+    for class in ErrorClass::ALL {
+        let most = match class {
+            ErrorClass::Authentication | ErrorClass::Permission | ErrorClass::QuotaExhausted => 2,
+            ErrorClass::IncompleteStream => 6,
+            _ => 20,
+        };
+        let mut client = observer(limits());
+        // A turn begins the count again.
+        for _ in 1..most {
+            client.ask(100);
+            let error = ModelError::new(class, "no");
+            assert_eq!(
+                client.guest.failed(client.now, client.call, error, None),
+                GuestReply::Continue
+            );
+        }
+        client.ask(100);
+        client.turn(answer("one"));
+        let made = fail_until_the_end(&mut client, Duration::from_secs(1), |_| {
+            ModelError::new(class, "no")
+        });
+        assert_eq!(made, most, "{class}");
+        let outcome = client.close(true);
+        assert_eq!((outcome.termination, outcome.turns), (class.termination(), 1), "{class}");
+        assert_eq!(outcome.decided_by.decision, Decision::CallFailed(class));
+        let evidence = &outcome.decided_by.evidence;
+        assert!(evidence.starts_with(&format!("{most} calls in a row failed: ")), "{evidence}");
+    }
+}
+
+#[test]
+fn classes_of_failed_calls_share_their_count() {
+    // Two in turn do not begin the count again, and a refused key counts as such after another failure.
+    let mut client = observer(limits());
+    let made = fail_until_the_end(&mut client, Duration::from_secs(1), |number| {
+        let class =
+            if number % 2 == 0 { ErrorClass::ServerError } else { ErrorClass::IncompleteStream };
+        ModelError::new(class, "no")
+    });
+    assert_eq!(made, 20);
+    let mut client = observer(limits());
+    let made = fail_until_the_end(&mut client, Duration::from_secs(1), |number| {
+        let class = if number == 1 { ErrorClass::Overloaded } else { ErrorClass::Authentication };
+        ModelError::new(class, "no")
+    });
+    assert_eq!(made, 3);
+}
+
+#[test]
+fn failed_calls_end_the_run_after_ten_minutes_of_them() {
+    let overloaded = |_| ModelError::new(ErrorClass::Overloaded, "no");
+    let mut client = observer(limits());
+    assert_eq!(fail_until_the_end(&mut client, Duration::from_secs(60), overloaded), 11);
+    // A person who comes back later does not repeat the earlier call.
+    let mut client = observer(limits());
+    assert_eq!(fail_until_the_end(&mut client, Duration::from_secs(3600), overloaded), 20);
+    // A client that waits as long as the provider asks.
+    let mut client = observer(limits());
+    let made = fail_until_the_end(&mut client, Duration::from_secs(100), |_| ModelError {
+        retry_after_ms: Some(100_000),
+        ..ModelError::new(ErrorClass::RateLimit, "no")
+    });
+    assert_eq!(made, 20);
 }
 
 #[test]

@@ -15,6 +15,7 @@ use crate::kernel::judge::{Facts, Judgement};
 use crate::kernel::outcome::decided_by::{Decision, Layer};
 use crate::kernel::outcome::ending::{Ending, Flow};
 use crate::kernel::phase::{Call, Next};
+use crate::kernel::records::FailedCalls;
 use crate::kernel::setup::guest_mode::Capability;
 use crate::kernel::tools::open_calls::OpenCalls;
 use crate::message::{ModelTurn, Part, Role, ToolCall};
@@ -110,7 +111,7 @@ fn record_response(
     let cut_call = has_calls && at_cap(&turn, cap);
     let counted = turn.usage.input_tokens.is_some();
     context.counts.turns += 1;
-    context.guest.refused = 0;
+    context.guest.failed = FailedCalls::default();
     // The provider's count covers the messages sent so far, plus this answer if it is appended.
     let covered = context.state.messages.len();
     context.attempts.recorded = true;

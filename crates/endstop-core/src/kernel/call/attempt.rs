@@ -21,7 +21,7 @@ use crate::kernel::event::Resumption;
 use crate::kernel::outcome::decided_by::{Decision, Layer};
 use crate::kernel::outcome::ending::{Ending, Flow};
 use crate::kernel::phase::{Call, Idle, Next, Phase};
-use crate::kernel::records::LONGEST_RETRY_AFTER;
+use crate::kernel::records::{LONGEST_RETRY_AFTER, MOST_LOST};
 use crate::kernel::setup::guest_mode::Capability;
 use crate::kernel::setup::models::{FallbackModel, ModelSwitch};
 use crate::kernel::tools::open_calls::OpenCalls;
@@ -36,14 +36,6 @@ use std::time::Duration;
 /// model call that stalls takes a minute to fail, which would use up the window before the first
 /// retry.
 const SLOW_RETRIES: u32 = 2;
-
-/// Number of retries of a turn after a response whose connection was lost, without `max_retries`: each of them may be
-/// billed.
-const MOST_LOST: u32 = 5;
-
-/// Number of calls of a guest in a row that the provider refuses because of the key, after which the run
-/// ends: they are no turns, so no other limit would stop a client that repeats them for ever.
-const MOST_REFUSED: u32 = 10;
 
 /// The decision after a failed attempt.
 enum Retry {
@@ -209,10 +201,10 @@ pub(crate) fn attempt_failed_by(
     }
     emit_failed(error, None, context, effects);
     if !context.may(Capability::Loop) {
-        let ending = failure(by, error, context);
-        let is_refused = ending.termination == Termination::ErrorProviderAuth;
-        context.guest.refused = if is_refused { context.guest.refused + 1 } else { 0 };
-        if context.guest.refused >= MOST_REFUSED {
+        let mut ending = failure(by, error, context);
+        if context.guest.failed.add(error, context.now) {
+            let evidence = &mut ending.decided_by.evidence;
+            *evidence = format!("{} calls in a row failed: {evidence}", context.guest.failed.all);
             return Continue(Next::Stop { ending, calls: OpenCalls::default() });
         }
         // The client may retry, so the text is not appended yet.
