@@ -74,7 +74,7 @@ pub(crate) fn request_call(context: &mut RunContext, effects: &mut Vec<Effect>) 
 /// Prepares the call of a guest that cannot lower its output cap.
 fn request_metered(context: &mut RunContext, effects: &mut Vec<Effect>) -> Flow<Next> {
     if !(context.settings.reserve && context.settings.shared_budget) {
-        return call_metered(None, context, effects);
+        return call_metered(None, None, context, effects);
     }
     let (want, least) = meter::reservation(context);
     let id = context.effect_id();
@@ -92,10 +92,12 @@ fn request_metered(context: &mut RunContext, effects: &mut Vec<Effect>) -> Flow<
 /// Makes the call of a guest with the client's own cap, and counts its output.
 fn call_metered(
     granted: Option<(EffectId, Granted)>,
+    refused_by: Option<BudgetAccount>,
     context: &mut RunContext,
     effects: &mut Vec<Effect>,
 ) -> Flow<Next> {
-    let Terms { quote, meter } = meter::admit(granted.map(|(_, granted)| granted), context)?;
+    let amount = granted.map(|(_, granted)| granted);
+    let Terms { quote, meter } = meter::admit(amount, refused_by, context)?;
     let (cap, reservation) = (context.output_cap, granted.map(|(id, _)| id));
     call((cap, cap), None, quote, (reservation, meter), context, effects)
 }
@@ -115,7 +117,7 @@ pub(crate) fn reserved(
         return request_call(context, effects);
     }
     if !context.may(Capability::Cap) {
-        let made = call_metered(Some((id, granted)), context, effects);
+        let made = call_metered(Some((id, granted)), refused_by, context, effects);
         if made.is_break() {
             effects.push(Effect::Settle { id, spent: NanoUsd::ZERO, tokens: 0 });
         }

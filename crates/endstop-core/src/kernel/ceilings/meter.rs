@@ -5,8 +5,9 @@
 //! that is not streamed is not seen, so the call may cost more; that amount is reported as overrun.
 
 use super::ledger::{Ceiling, Granted, LEAST_OUTPUT};
-use super::quote::USUAL_SHARED_OUTPUT;
+use super::quote::{USUAL_SHARED_OUTPUT, in_shared};
 use crate::kernel::context::RunContext;
+use crate::kernel::event::BudgetAccount;
 use crate::kernel::outcome::WouldFit;
 use crate::kernel::outcome::decided_by::Layer;
 use crate::kernel::outcome::ending::{Ending, Flow};
@@ -53,8 +54,9 @@ impl Meter {
             _ => format!("a prompt of about {prompt} tokens and "),
         };
         let evidence = format!(
-            "the call was aborted: {counted}about {output} tokens of output use up {}",
-            shown(self.ceiling, self.left, self.counts)
+            "the call was aborted: {counted}about {output} tokens of output use up {}{}",
+            amount_left(self.left, self.counts),
+            if is_shared(self.ceiling) { " in the shared budget" } else { "" }
         );
         let ceiling = self.ceiling;
         Some(Ending::new(ceiling.termination(), Layer::Limit, ceiling.decision(), evidence))
@@ -80,8 +82,12 @@ pub(crate) fn reservation(context: &mut RunContext) -> (Granted, Granted) {
 }
 
 /// Admits the next call, or ends the run because its prompt alone uses up what is left. `granted` is
-/// the answer of a shared budget.
-pub(crate) fn admit(granted: Option<Granted>, context: &mut RunContext) -> Flow<Terms> {
+/// the answer of a shared budget, and `refused_by` its account if it refused.
+pub(crate) fn admit(
+    granted: Option<Granted>,
+    refused_by: Option<BudgetAccount>,
+    context: &mut RunContext,
+) -> Flow<Terms> {
     let (tokens, cost) = prompt(context);
     let wanted = granted.map(|granted| (granted, reservation(context).0));
     if !context.settings.reserve {
@@ -115,7 +121,7 @@ pub(crate) fn admit(granted: Option<Granted>, context: &mut RunContext) -> Flow<
         };
         // A call without room for output would pay for its prompt and return nothing.
         let Some(output) = output.filter(|output| *output > 0) else {
-            return Break(does_not_fit(ceiling, left, (tokens, cost), context));
+            return Break(does_not_fit((ceiling, left), (tokens, cost), refused_by, context));
         };
         if least.as_ref().is_none_or(|(least, ..)| output < *least) {
             least = Some((output, ceiling, left));
@@ -137,21 +143,23 @@ fn counts_of(ceiling: Ceiling, context: &RunContext) -> TokensCounted {
     if ceiling == Ceiling::Tokens { context.ledger.counts } else { TokensCounted::All }
 }
 
+fn is_shared(ceiling: Ceiling) -> bool {
+    matches!(ceiling, Ceiling::SharedUsd | Ceiling::SharedTokens)
+}
+
 /// The amount that was left below a ceiling, for messages.
-fn shown(ceiling: Ceiling, left: Granted, counts: TokensCounted) -> String {
-    let shared = matches!(ceiling, Ceiling::SharedUsd | Ceiling::SharedTokens);
-    let of = if shared { " in the shared budget" } else { "" };
+fn amount_left(left: Granted, counts: TokensCounted) -> String {
     match left.tokens {
-        Some(tokens) => format!("the {tokens} {}tokens that were left{of}", counts.qualifier()),
-        None => format!("the {} that was left{of}", left.usd),
+        Some(tokens) => format!("the {tokens} {}tokens that were left", counts.qualifier()),
+        None => format!("the {} that was left", left.usd),
     }
 }
 
 /// Builds the ending for a call whose prompt alone does not fit.
 fn does_not_fit(
-    ceiling: Ceiling,
-    left: Granted,
+    (ceiling, left): (Ceiling, Granted),
     (tokens, cost): (u64, NanoUsd),
+    refused_by: Option<BudgetAccount>,
     context: &RunContext,
 ) -> Box<Ending> {
     let of_prompt = match ceiling {
@@ -159,8 +167,9 @@ fn does_not_fit(
         Ceiling::Tokens | Ceiling::SharedTokens => format!("about {tokens} tokens"),
     };
     let evidence = format!(
-        "the next call does not fit: its prompt of {of_prompt} uses up {}",
-        shown(ceiling, left, counts_of(ceiling, context))
+        "the next call does not fit: its prompt of {of_prompt} uses up {}{}",
+        amount_left(left, counts_of(ceiling, context)),
+        if is_shared(ceiling) { in_shared(ceiling, left, refused_by) } else { String::new() }
     );
     let mut fits = WouldFit::default();
     let price = context.ledger.price.map(|price| price.up_to_prompt(tokens));

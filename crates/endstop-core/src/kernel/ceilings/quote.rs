@@ -180,7 +180,7 @@ fn shown(amount: NanoUsd) -> NanoUsd {
 
 /// Describes the ceiling of a shared budget, and what other runs have reserved of it. It is not this
 /// run's spending, so the reader could not check the sum without it.
-fn in_shared(ceiling: Ceiling, left: Granted, account: Option<BudgetAccount>) -> String {
+pub(super) fn in_shared(ceiling: Ceiling, left: Granted, account: Option<BudgetAccount>) -> String {
     let account = account.unwrap_or_default();
     let (of, used, reserved) = match ceiling {
         Ceiling::Tokens | Ceiling::SharedTokens => {

@@ -34,6 +34,31 @@ fn stream_is_aborted_at_the_ceiling() {
     assert!(outcome.last_text.as_ref().is_some_and(|text| text.len() == 3600));
 }
 
+#[test]
+fn refusal_names_the_shared_ceiling_that_refused() {
+    let spec = RunSpec { shared_budget: true, ..spec(limits(), GuestMode::default()) };
+    let mut client = Client::of(spec, Some(Price::usd_per_million_tokens(1.0, 10.0)));
+    let call = GuestCall { prompt_bytes: 4_000, ..GuestCall::default() };
+    let Admission::Reserve { id, .. } = client.guest.ask(client.now, call) else {
+        panic!("a shared budget is asked")
+    };
+    let account = BudgetAccount {
+        ceiling: Some(NanoUsd::from_usd(1.0)),
+        name: Some("the week's ceiling of the project web".to_owned()),
+        resets: Some("2026-11-30T00:00:00Z".to_owned()),
+        ..BudgetAccount::default()
+    };
+    let left = NanoUsd::from_usd(0.0001);
+    let Admission::Stop(outcome) = client.guest.reserved(client.now, id, left, None, Some(account))
+    else {
+        panic!("the prompt alone costs more")
+    };
+    let evidence = &outcome.decided_by.evidence;
+    let expected = "uses up the $0.0001 that was left of $1.00 in the week's ceiling of the project web; \
+                    $0.9999 is used; it resets at 2026-11-30T00:00:00Z";
+    assert!(evidence.ends_with(expected), "{evidence}");
+}
+
 proptest! {
     /// A ceiling acts at the piece of content that reaches it, neither before nor after.
     #[test]
