@@ -24,7 +24,7 @@ pub(crate) fn base() -> String {
 /// Returns the limits of all runs: the defaults, but without a limit on turns, because the script
 /// decides their number.
 pub(crate) fn limits() -> Limits {
-    Limits { max_turns: None, ..Limits::default() }
+    Limits { max_turns: None, max_unproductive_turns: None, ..Limits::default() }
 }
 
 /// Queries the state of the server, for example its statistics.

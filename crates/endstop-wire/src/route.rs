@@ -380,8 +380,8 @@ pub fn recognise(method: &str, target: &str) -> Recognised {
         (None, Some((row, found))) => {
             let before = raw.get(row.1.split('/').count()..).unwrap_or_default();
             let deployment = deployment(before).filter(|_| row.2.costs());
-            let below = begun(method, path, row.2).filter(|_| !row.2.costs());
-            let below = below.and_then(Call::format);
+            let begun = || begun(method, path, row.2)?.format();
+            let below = if row.2.costs() { None } else { begun() };
             Recognised { call: sent_as(row.2, query), deployment, below, ..found.clone() }
         }
         (None, None) => Recognised { is_respelt: begins(), ..Recognised::other() },
