@@ -83,7 +83,7 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, options):
-        super().__init__(("127.0.0.1", 0), Handler)
+        super().__init__(("127.0.0.1", options.port), Handler)
         self.options, self.tasks = options, {}
         self.url = f"http://127.0.0.1:{self.server_port}/"
 

@@ -52,6 +52,8 @@ def parse(arguments=None, for_task=True):
         parser.add_argument("--resume", metavar="FILE", help="keep the history in this file, and continue it if there is one")
         parser.add_argument("--json", action="store_true", help="write the final record to standard output")
         parser.add_argument("task", nargs="?", metavar="TASK")
+    else:
+        parser.add_argument("--port", type=int, default=0, help="port of a server of HTTP [a free one]")
     options = parser.parse_args(arguments)
     if for_task and not options.task and not options.resume:
         parser.error("missing TASK")

@@ -20,6 +20,7 @@ macro_rules! files {
 
 /// The files of the profiles.
 const FILES: &[(&str, &str)] = files![
+    "a2a",
     "acp",
     "agent-framework",
     "ai-sdk",
@@ -31,6 +32,7 @@ const FILES: &[(&str, &str)] = files![
     "copilot",
     "crewai",
     "endstop",
+    "endstop-a2a",
     "endstop-acp",
     "gemini",
     "generic",
@@ -38,6 +40,7 @@ const FILES: &[(&str, &str)] = files![
     "langchain",
     "llama-index",
     "mini",
+    "mini-a2a",
     "mini-acp",
     "mini-swe-agent",
     "openai-agents",
@@ -63,12 +66,15 @@ pub enum Serves {
     /// The Agent Client Protocol, version 1, over standard input and output. The ids of the suite's requests are
     /// `initialize`, `session` and `prompt`.
     Acp,
+    /// A2A, version 1.0, in its JSON-RPC binding over HTTP, at the port that the program gets as `{port}`.
+    A2a,
 }
 
 /// A profile.
 ///
 /// Words of the program's command line may contain `{task}`, `{base}` (the address of the provider), `{key}`, `{private}` (a folder
-/// that is removed afterwards), `{n}` and `{usd}` (a limit), `{veto}` (a command that vetoes) and `{schema}` (a file).
+/// that is removed afterwards), `{n}` and `{usd}` (a limit), `{veto}` (a command that vetoes), `{schema}` (a file) and
+/// `{port}` (a free port). The files of the home folder may contain `{n}`, `{usd}` and `{seconds}`: the limits of the case, or large ones.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
@@ -88,6 +94,9 @@ pub struct Profile {
     /// The protocol that it serves, if it gets its tasks by one.
     #[serde(default)]
     pub serves: Option<Serves>,
+    /// The path at which it serves A2A, below which its card is, for example `/a2a/main`.
+    #[serde(default)]
+    pub at: String,
     /// Arguments after the command, unless a word of the command contains `{task}`.
     #[serde(default)]
     pub args: Vec<String>,
@@ -201,16 +210,18 @@ impl Profile {
         let name = file.rsplit(['/', '\\']).next().unwrap_or(file);
         name.strip_suffix(".toml").unwrap_or(name).clone_into(&mut profile.name);
         let options = &profile.options;
-        for (capability, words, field) in [
-            (Capability::TurnCap, &options.turns, "turns"),
-            (Capability::Budget, &options.budget, "budget"),
-            (Capability::TimeCap, &options.time, "time"),
-            (Capability::StopHook, &options.stop_hook, "stop_hook"),
-            (Capability::Structured, &options.structured, "structured"),
-            (Capability::WrapUp, &options.wrap_up, "wrap_up"),
-            (Capability::Resume, &options.again, "again"),
+        // A server has its limits in a file.
+        let in_file = |mark: &str| profile.home.values().any(|text| text.contains(mark));
+        for (capability, words, field, is_in_file) in [
+            (Capability::TurnCap, &options.turns, "turns", in_file("{n}")),
+            (Capability::Budget, &options.budget, "budget", in_file("{usd}")),
+            (Capability::TimeCap, &options.time, "time", in_file("{seconds}")),
+            (Capability::StopHook, &options.stop_hook, "stop_hook", false),
+            (Capability::Structured, &options.structured, "structured", false),
+            (Capability::WrapUp, &options.wrap_up, "wrap_up", false),
+            (Capability::Resume, &options.again, "again", false),
         ] {
-            if profile.can(capability) == words.is_empty() {
+            if profile.can(capability) != (is_in_file || !words.is_empty()) {
                 let name = capability.name();
                 return Err(bad(format!(
                     "`options.{field}`: set it together with the capability `{name}`, or neither"

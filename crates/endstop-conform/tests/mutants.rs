@@ -30,14 +30,16 @@ fn file(name: &str) -> OsString {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("agent").join(name).into()
 }
 
-/// The profile of a check, its good program, and the name of its mutant. Checks of protocols need a server of one.
-fn programs(check: &Check) -> (Profile, &'static str, String) {
-    let (profile, program, mutant) = if check.needs.contains(&Capability::Protocol) {
-        ("mini-acp", "acp.py", format!("{}-acp", check.id))
-    } else {
-        ("mini", "agent.py", check.id.to_owned())
+/// The profiles of a check, with the good program and the name of the mutant of each. Checks of protocols need servers.
+fn programs(check: &Check) -> Vec<(Profile, &'static str, String)> {
+    let of = |profile, program, end: &str| {
+        (profile::find(profile).unwrap(), program, format!("{}{end}", check.id))
     };
-    (profile::find(profile).unwrap(), program, mutant)
+    if check.needs.contains(&Capability::Protocol) {
+        vec![of("mini-acp", "acp.py", "-acp"), of("mini-a2a", "a2a.py", "-a2a")]
+    } else {
+        vec![of("mini", "agent.py", "")]
+    }
 }
 
 /// Runs a check on a program.
@@ -77,19 +79,22 @@ fn compare(most: Level) {
         Some(ids) => ids.split(',').any(|id| id == check.id),
         None => check.level <= most,
     });
-    let waiting: Mutex<Vec<&Check>> = Mutex::new(chosen.collect());
+    let pairs = chosen.flat_map(|check| programs(check).into_iter().map(move |of| (check, of)));
+    let waiting: Mutex<Vec<_>> = Mutex::new(pairs.collect());
     let wrong: Mutex<Vec<String>> = Mutex::default();
     std::thread::scope(|scope| {
         for _ in 0..JOBS {
             scope.spawn(|| {
                 loop {
-                    let Some(check) = waiting.lock().unwrap().pop() else { break };
-                    let (profile, program, mutant) = programs(check);
+                    let Some((check, (profile, program, mutant))) = waiting.lock().unwrap().pop()
+                    else {
+                        break;
+                    };
                     let good = judged(&profile, check, &[file(program)]);
-                    let bad = judged(&profile, check, &[file("mutants.py"), mutant.into()]);
+                    let bad = judged(&profile, check, &[file("mutants.py"), mutant.clone().into()]);
                     let caught = if check.must { Verdict::Fail } else { Verdict::Warn };
                     for (program, result, expected) in
-                        [("agent", good, Verdict::Pass), ("mutant", bad, caught)]
+                        [(program, good, Verdict::Pass), (mutant.as_str(), bad, caught)]
                     {
                         if result.verdict != expected {
                             let found = format!(
@@ -124,9 +129,8 @@ fn each_check_has_its_mutant() {
     let listed = String::from_utf8(listed.stdout).unwrap();
     let mut mutants: Vec<&str> =
         listed.lines().filter_map(|line| line.split_whitespace().next()).collect();
-    // A2A has a test of its own.
-    mutants.retain(|name| !name.ends_with("-a2a"));
-    let mut ids: Vec<String> = CHECKS.iter().map(|check| programs(check).2).collect();
+    let mut ids: Vec<String> =
+        CHECKS.iter().flat_map(programs).map(|(_, _, mutant)| mutant).collect();
     mutants.sort_unstable();
     ids.sort_unstable();
     assert_eq!(mutants, ids);

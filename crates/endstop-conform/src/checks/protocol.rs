@@ -4,6 +4,7 @@ use super::clean::call_after;
 use super::judging::{Observed, end, not_a_success, unended};
 use super::verdict::{Finding, Verdict, fail, not_reached, pass};
 use crate::case::Finish;
+use crate::profile::Serves;
 
 /// The words of the Agent Client Protocol for limits.
 const LIMITS: [&str; 2] = ["max_turn_requests", "max_tokens"];
@@ -23,7 +24,8 @@ pub(super) fn words(observed: &Observed<'_>) -> Finding {
     {
         return fail("`refusal`, and the model did not refuse");
     }
-    if observed.case.limits.turns.is_some() && !LIMITS.contains(&reason) {
+    let names_limits = observed.profile.serves == Some(Serves::Acp);
+    if names_limits && observed.case.limits.turns.is_some() && !LIMITS.contains(&reason) {
         return fail(format!("`{reason}` at a limit"));
     }
     if reason == "cancelled" {

@@ -4,6 +4,7 @@
 //! The program runs below a shell that stays after its end, so that the processes that it leaves can be seen before they are
 //! killed. If the suite itself is killed, all of them are killed, too.
 
+mod a2a;
 mod acp;
 mod elsewhere;
 mod launch;
@@ -32,6 +33,9 @@ const BETWEEN: Duration = Duration::from_millis(20);
 
 /// Time that a program has to end after a signal, before the suite ends it. Longer than the checks allow.
 const AFTER_SIGNAL: Duration = Duration::from_secs(15);
+
+/// The status of a process that SIGTERM has ended.
+const TERMINATED: i32 = 143;
 
 /// Time that a program has for its first call, at least. Some load for long on a machine that is busy.
 const FIRST_CALL: Duration = Duration::from_secs(30);
@@ -63,6 +67,10 @@ pub async fn run(launch: &Launch<'_>, case: &Case) -> io::Result<Evidence> {
     evidence.left = ended.left;
     evidence.connection_left = ended.connection_left;
     (evidence.stdout, evidence.stderr) = place.output();
+    if let Some(said) = ended.said {
+        // The caller reads what the protocol says, and not what the server prints.
+        evidence.stderr = std::mem::replace(&mut evidence.stdout, said) + &evidence.stderr;
+    }
     let records = match &launch.profile.verdict.file {
         Some(file) => place.text(file),
         None => evidence.stdout.clone(),
@@ -118,6 +126,14 @@ struct Ended {
     acted: Option<f64>,
     left: Option<Vec<String>>,
     connection_left: bool,
+    /// What the client of a protocol has heard, if that is not the output of the program.
+    said: Option<String>,
+}
+
+/// The suite as the client of a program that serves a protocol.
+enum Client<'a> {
+    Acp(acp::Client<'a>),
+    A2a(a2a::Client),
 }
 
 impl Watch<'_> {
@@ -148,18 +164,28 @@ impl Watch<'_> {
         settle: u64,
     ) -> io::Result<Ended> {
         let started = Instant::now();
-        let serves = self.launch.profile.serves;
-        let mut client = serves.map(|Serves::Acp| acp::Client::new(self.place, start.task()));
+        let mut client = self.client(start)?;
         let before = self.provider.count();
         let mut first_call: Option<Instant> = None;
         let mut event: Option<Instant> = None;
         let mut acted: Option<Instant> = None;
+        let mut left: Option<Instant> = None;
         let exit = loop {
             if let Some(status) = self.place.status() {
                 break Exit::Status(status);
             }
-            if let Some(client) = &mut client {
-                client.step()?;
+            match &mut client {
+                Some(Client::Acp(client)) => client.step()?,
+                Some(Client::A2a(client)) if client.has_left() => match left {
+                    None => {
+                        // The run has ended; a server serves on until it is told to end.
+                        self.send(Signal::Terminate);
+                        left = Some(Instant::now());
+                    }
+                    Some(at) if at.elapsed() > AFTER_SIGNAL => break Exit::Status(TERMINATED),
+                    Some(_) => {}
+                },
+                Some(Client::A2a(_)) | None => {}
             }
             let calls = self.provider.count();
             if calls > before && first_call.is_none() {
@@ -177,8 +203,9 @@ impl Watch<'_> {
                     event.is_some_and(|at| at.elapsed() >= Duration::from_millis(act.after_ms));
                 if due && acted.is_none() {
                     match (&mut client, act.signal) {
-                        (Some(client), Signal::Interrupt) => client.cancel(),
-                        _ => self.send(act.signal),
+                        (Some(Client::Acp(client)), Signal::Interrupt) => client.cancel(),
+                        (Some(Client::A2a(client)), Signal::Interrupt) => client.cancel(),
+                        (_, signal) => self.send(signal),
                     }
                     acted = Some(Instant::now());
                 }
@@ -188,13 +215,34 @@ impl Watch<'_> {
             }
             tokio::time::sleep(BETWEEN).await;
         };
-        let seconds = self.began.elapsed().as_secs_f64();
+        let verdict = match &client {
+            // The server serves on for a while, in which nothing may follow.
+            Some(Client::A2a(client)) => client.ended(),
+            Some(Client::Acp(_)) | None => None,
+        };
+        let ended = verdict.unwrap_or_else(Instant::now);
+        let seconds = ended.duration_since(self.began).as_secs_f64();
         let (left, connection_left) = match exit {
             Exit::Status(_) => self.settle(settle).await,
             Exit::Stopped(_) => (None, false),
         };
         let acted = acted.map(|at| at.duration_since(self.began).as_secs_f64());
-        Ok(Ended { exit, seconds, acted, left, connection_left })
+        let said = match &client {
+            Some(Client::A2a(client)) => Some(client.said()),
+            Some(Client::Acp(_)) | None => None,
+        };
+        Ok(Ended { exit, seconds, acted, left, connection_left, said })
+    }
+
+    fn client<'c>(&'c self, start: &'c place::Start) -> io::Result<Option<Client<'c>>> {
+        Ok(match self.launch.profile.serves {
+            Some(Serves::Acp) => Some(Client::Acp(acp::Client::new(self.place, start.task()))),
+            Some(Serves::A2a) => {
+                let address = format!("{}{}", self.place.address(), self.launch.profile.at);
+                Some(Client::A2a(a2a::Client::new(address, start.task())?))
+            }
+            None => None,
+        })
     }
 
     fn should_stop(

@@ -3,12 +3,14 @@
 use super::Launch;
 use crate::case::{Case, PRICES};
 use crate::evidence::Started;
+use crate::profile::Serves;
 use crate::vocabulary::Capability;
 use endstop_guard::clients::{DiskFiles, Request, wire};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -21,8 +23,12 @@ const KEY: &str = "sk-ant-conform-0000-not-a-key";
 /// The most bytes of an output that are evidence. The end counts, because it has the verdict.
 const MOST: u64 = 1 << 20;
 
-/// The cap on turns of a guarded program in cases without one.
+/// The cap on turns of a guarded program, and in a file of the home folder, in cases without one.
 const GUARDED_TURNS: u32 = 50;
+
+/// The budget and the time in a file of the home folder, in cases without them.
+const LARGE_USD: f64 = 1000.0;
+const LARGE_SECONDS: u32 = 3600;
 
 /// Variables that a program gets from this process. All others are removed: keys, logins and settings of agents.
 const PASSED: [&str; 18] = [
@@ -55,6 +61,8 @@ pub(super) struct Place {
     home: PathBuf,
     work: PathBuf,
     mark: String,
+    /// A port that was free, for a program that serves a protocol.
+    port: u16,
     /// Time of the start, on the clock of the files.
     start: SystemTime,
 }
@@ -91,6 +99,8 @@ impl Place {
             work: root.path().join("work"),
             // The random part of the folder's name.
             mark: root.path().display().to_string(),
+            // Another program may take it before this one does, which then says so and makes no call.
+            port: TcpListener::bind("127.0.0.1:0")?.local_addr()?.port(),
             start: fs::metadata(root.path())?.modified()?,
             root,
         };
@@ -122,9 +132,19 @@ impl Place {
         &self.mark
     }
 
+    /// The address at which a program serves that gets `{port}`.
+    pub(super) fn address(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
     /// The folder in which started bodies write their files.
     pub(super) fn started(&self) -> PathBuf {
         self.root.path().join("started")
+    }
+
+    /// `true` if a word of a command line has the port.
+    fn is_in(&self, word: &OsStr) -> bool {
+        word.to_string_lossy().contains(&self.port.to_string())
     }
 
     fn private(&self, name: &str) -> PathBuf {
@@ -159,6 +179,7 @@ impl Place {
                 .replace("{base}", base)
                 .replace("{key}", KEY)
                 .replace("{private}", &private)
+                .replace("{port}", &self.port.to_string())
                 .replace("{n}", &number(n))
                 .replace("{usd}", &usd)
                 .replace("{veto}", &format!("sh {}", veto.display()))
@@ -215,9 +236,21 @@ impl Place {
                 }
             }
         }
+        if profile.serves == Some(Serves::A2a) && !words.iter().any(|word| self.is_in(word)) {
+            let problem = "the program needs the port of the suite: give it as `{port}`, for example `-- my-agent --port {port}`";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
+        }
         if !launch.in_place {
+            let limits = &case.limits;
+            let turns = limits.turns.unwrap_or(GUARDED_TURNS).to_string();
+            let usd = limits.budget_usd.unwrap_or(LARGE_USD).to_string();
+            let seconds = limits.seconds.unwrap_or(LARGE_SECONDS).to_string();
             for (path, text) in &profile.home {
-                fs::write(self.home.join(path), fill(text, None))?;
+                let text = text
+                    .replace("{n}", &turns)
+                    .replace("{usd}", &usd)
+                    .replace("{seconds}", &seconds);
+                fs::write(self.home.join(path), fill(&text, None))?;
             }
         }
 
@@ -266,7 +299,7 @@ impl Place {
         variables.insert(MARK.to_owned(), self.mark.clone());
         // Guard takes the provider from the wiring, as it would from the settings of a user.
         front.extend(wiring.command);
-        let script = self.script(&front, &variables, profile.serves.is_some());
+        let script = self.script(&front, &variables, profile.serves == Some(Serves::Acp));
         for name in ["pid", "status", "out", "err", "in"] {
             // Of an earlier start.
             match fs::remove_file(self.private(name)) {
