@@ -68,6 +68,12 @@ fn each_share_is_told_once() {
             vec![(9, text("2 s of 10 s", PLAN))],
         ),
         (
+            // No share of a small number is passed before its last turn.
+            Limits { max_turns: Some(3), ..on.clone() },
+            vec![(3, text("1 of 3 turns", FINISH))],
+        ),
+        (Limits { max_turns: Some(1), ..on.clone() }, vec![]),
+        (
             // Several at once are one line, and the nearest decides the advice.
             Limits { max_turns: Some(5), max_tokens: Some(420), ..on },
             vec![(5, text("1 of 5 turns, 20 of 420 tokens", FINISH))],

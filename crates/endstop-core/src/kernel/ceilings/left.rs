@@ -1,7 +1,7 @@
 //! What is left of the limits, as the model is informed: before each turn (`tell_remaining`), or once when a limit is nearly
 //! used up (`warn_model`).
 
-use crate::kernel::ceilings::precheck::PRE_TURN;
+use crate::kernel::ceilings::precheck::{CheckState, PRE_TURN};
 use crate::kernel::context::RunContext;
 use crate::kernel::setup::guest_mode::Capability;
 use crate::limits::Limit;
@@ -58,7 +58,7 @@ pub(crate) fn warning(context: &mut RunContext) -> Option<String> {
     let told = |limit| TOLD.iter().find(|(told, _)| *told == limit);
     let states = PRE_TURN.iter().filter(|check| told(check.limit).is_some());
     let states: Vec<_> = states.map(|check| check.state(context)).collect();
-    let amounts = states.iter().filter_map(|state| Some((state.limit, state.value, state.max?)));
+    let amounts = states.iter().filter_map(|state| Some((state.limit, used(state), state.max?)));
     let crossed = context.near.crossed(amounts, &WARNED_AT);
     let left = crossed.iter().filter_map(|one| told(one.limit)?.1(context));
     let left = left.collect::<Vec<_>>().join(", ");
@@ -69,6 +69,16 @@ pub(crate) fn warning(context: &mut RunContext) -> Option<String> {
         "The limit will end the run: finish now, and state what is not done."
     };
     Some(format!("This run is near a limit. Left: {left}. {advice}"))
+}
+
+/// The used part of a limit. Before its last turn or call it counts as used up, because no share of a small number is passed
+/// earlier: 3 of 4 are 75 %.
+fn used(state: &CheckState) -> f64 {
+    let is_count = matches!(state.unit, "turns" | "times");
+    match state.max {
+        Some(max) if is_count && state.value >= 1.0 && state.value + 1.0 >= max => max,
+        _ => state.value,
+    }
 }
 
 /// Rounds down to a tenth of a cent, because more digits tell the model nothing.
