@@ -87,7 +87,8 @@ pub async fn run(launch: &Launch<'_>, case: &Case) -> io::Result<Evidence> {
     evidence.started = place.bodies();
     evidence.elsewhere = elsewhere.hosts();
     evidence.record = Record::read(&records, &launch.profile.verdict);
-    if launch.profile.serves.is_some() && evidence.has_ended() {
+    let was_killed = case.act.is_some_and(|act| act.signal == Signal::Kill);
+    if launch.profile.serves.is_some() && evidence.has_ended() && !was_killed {
         // The exit status of a server says nothing about a run; the verdict stands in its place.
         evidence.exit = Some(Exit::Status(i32::from(evidence.record.success != Some(true))));
     }
