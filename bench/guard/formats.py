@@ -1,6 +1,6 @@
 """The four wire formats of the provider: reading histories, writing answers.
 
-A plan has `text`, `calls` of (id, name, arguments), `id`, `model`, `input` and `cut`.
+A plan has `text`, `calls` of (id, name, arguments), `id`, `model`, `input`, `cached` and `cut`.
 """
 import json
 
@@ -120,7 +120,9 @@ def anthropic_message(plan):
     content = [{"type": "text", "text": plan["text"]}] if plan["text"] else []
     content += [{"type": "tool_use", "id": f"toolu_{call}", "name": name, "input": given} for call, name, given in plan["calls"]]
     stop = {"length": "max_tokens", "stop": "end_turn"}.get(plan["cut"], "tool_use" if plan["calls"] else "end_turn")
-    usage = {"input_tokens": plan["input"], "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 20}
+    written, read = plan["cached"]
+    usage = {"input_tokens": plan["input"], "cache_creation_input_tokens": written, "cache_read_input_tokens": read,
+             "output_tokens": 20}
     return {"id": f"msg_{plan['id']}", "type": "message", "role": "assistant", "model": plan["model"], "content": content,
             "stop_reason": stop, "stop_sequence": None, "usage": usage}
 

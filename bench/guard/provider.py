@@ -20,6 +20,7 @@ A scenario has these keys:
     usage     [turn, input tokens] from this turn on, until the history is compacted: a large prompt
               drives compaction
     input     input tokens of a call; the default is 1000
+    cached    [tokens written to a cache, tokens read from it] of a call, in addition, in the format of Anthropic
     cut       "length" or "stop": the arguments of the first tool call end in the middle, with this reason
     text      the final text
     end       the shell command of a last turn before it, for a program that ends by a command
@@ -163,7 +164,8 @@ class Provider:
         turn, tools, prompt = history["results"], history["tools"], history["prompt"]
         sub = SUB in prompt
         plan = {"kind": "sub" if sub else "main", "turn": turn, "text": "", "calls": [], "hang": False, "cut": None,
-                "id": digest(prompt, turn), "input": scenario.get("input", 1000)}
+                "id": digest(prompt, turn), "input": scenario.get("input", 1000),
+                "cached": scenario.get("cached", [0, 0])}
         if turn >= scenario.get("usage", [10 ** 9])[0] and COMPACTED not in json.dumps(body.get("messages")):
             plan["input"] = scenario["usage"][1]
         if not tools and scenario.get("tools", True):
