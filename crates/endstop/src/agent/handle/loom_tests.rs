@@ -49,7 +49,8 @@ fn ended(termination: Termination) -> Outcome {
 
 fn finished(outcome: &Outcome) -> AgentEvent {
     let origin = Origin::new("", [], None);
-    AgentEventKind::Finished { origin, outcome: std::sync::Arc::new(outcome.clone()) }
+    let outcome = std::sync::Arc::new(outcome.clone());
+    AgentEvent::new(origin, AgentEventKind::Finished { outcome })
 }
 
 fn control() -> Control {
