@@ -234,8 +234,7 @@ impl Conversation {
         let text = turn.as_ref().map(ModelTurn::text).unwrap_or_default();
         // Of a response that asks for its tools only invalid calls can be held back, unless it has a call too many.
         let whole = error.is_none() && signal.reason == SignalReason::ToolUse;
-        let run = self.guest.run();
-        let is_limited = run.is_some_and(|run| run.limits().max_tool_calls.is_some());
+        let is_limited = self.guest.run().is_some_and(Run::limits_tool_calls);
         let requested: Vec<Arc<ToolCall>> = match &turn {
             Some(turn) if !whole || is_limited => {
                 turn.tool_calls().cloned().map(Arc::new).collect()

@@ -13,7 +13,7 @@
 //! }
 //! ```
 
-use endstop_core::limits::{TABLE, Unit, unknown_key};
+use endstop_core::limits::{InGuest, TABLE, Unit, unknown_key};
 use endstop_core::{GuestMode, LimitError, LimitRow, Limits};
 use serde_json::{Map, Value};
 
@@ -57,7 +57,13 @@ pub fn apply(
         }
         limits.set(name, value)?;
     }
-    guest.check(limits)
+    guest.check(limits).map_err(|mut wrong| {
+        let needs = row_of(&wrong.key).map(|row| row.in_guest);
+        if needs == Some(InGuest::Waiting) {
+            wrong.problem.push_str("; set `waits` for a loop that waits before each of them");
+        }
+        wrong
+    })
 }
 
 /// `true` for a number, also as text.

@@ -256,8 +256,7 @@ impl RunState {
     pub(crate) fn spec_of_another(run: &RunSpec, limits: &Limits) -> RunSpec {
         let limits = limits.clone();
         let mut spec = RunSpec { limits, ..run.without_messages() };
-        // The clock is that of the run, and notes of another conversation would have no request.
-        spec.limits.timeout = None;
+        // Notes of another conversation would have no request.
         if let Some(mode) = &mut spec.guest {
             mode.inject = false;
             mode.forgets = true;
@@ -308,7 +307,7 @@ impl RunState {
         if self.open_for(handle).is_none() {
             self.ask(at, handle, Ask::default());
         }
-        if let Some(index) = self.open_for(handle) {
+        if let Some(index) = self.open_for(handle).filter(|index| self.is_in_time(at, *index)) {
             self.last = index;
             self.step(at, index, |talk| talk.failed(at, error));
         }
@@ -437,17 +436,24 @@ impl RunState {
     pub(crate) fn set_limits(&mut self, at: Duration, limits: &Limits) {
         self.limits = limits.clone();
         for index in 0..self.talks.len() {
-            let mut limits = limits.clone();
-            if index != 0 {
-                limits.timeout = None;
-            }
-            self.guest_step(at, index, |guest| drop(guest.limits(at, limits)));
+            self.guest_step(at, index, |guest| drop(guest.limits(at, limits.clone())));
         }
     }
 
     /// Checks the clock.
     pub fn tick(&mut self, at: Duration) {
         self.guest_step(at, 0, |guest| drop(guest.tick(at)));
+    }
+
+    /// Returns the time for which the next model call must wait, for a rate or a window of a subscription. `None`:
+    /// it may start now, or the run has ended.
+    pub fn pause(&mut self, at: Duration) -> Option<Duration> {
+        // Not at each call, because a loop that waits asks often, and each event is stored.
+        if self.wake_at().is_some_and(|wake| wake <= at) {
+            self.tick(at);
+        }
+        // All that the other conversations spend is charged to the first one.
+        self.lead().pause(at).map(|pause| pause.until.saturating_sub(at))
     }
 
     /// Time at which [`tick`](RunState::tick) must be called, if any.

@@ -10,11 +10,11 @@ use serde_json::{Map, Value};
 
 /// Returns the capabilities that a run of a program may have.
 fn guest() -> GuestMode {
-    GuestMode { inject: true, ..GuestMode::default() }
+    GuestMode { inject: true, waits: true, ..GuestMode::default() }
 }
 
-/// Returns the names of the limits that a run may have, with `inject=True`. A duration also has a name
-/// with the suffix `_ms`.
+/// Returns the names of the limits that a run may have, with `inject=True` and `waits=True`. A duration also
+/// has a name with the suffix `_ms`.
 #[pyfunction]
 pub(crate) fn limit_names() -> Vec<&'static str> {
     names(guest()).collect()

@@ -159,7 +159,7 @@ impl Guest {
         self.reply()
     }
 
-    /// Returns the pause that the client's next call must wait for, if the run waits for a window. Ask before each
+    /// Returns the pause that the client's next call must wait for, for a window or a rate. Ask before each
     /// call ([`GuestMode::waits`](super::GuestMode::waits)).
     pub fn pause(&self, at: Duration) -> Option<Pause> {
         self.run().and_then(|run| run.pause(at))

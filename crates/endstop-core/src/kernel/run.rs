@@ -328,6 +328,13 @@ impl Run {
         &self.0.context.settings.limits
     }
 
+    /// `true` if a response may ask for a tool call too many, because the calls are limited.
+    pub fn limits_tool_calls(&self) -> bool {
+        let settings = &self.0.context.settings;
+        settings.limits.max_tool_calls.is_some()
+            || settings.tools.iter().any(|tool| tool.max_calls.is_some())
+    }
+
     /// Time since the run began, as of the last event.
     pub fn elapsed(&self) -> Duration {
         self.0.context.now

@@ -3,10 +3,11 @@
 use endstop_core::TurnDelta;
 use endstop_core::guest::Spending;
 use endstop_core::{
-    ErrorClass, Limits, Message, ModelError, NanoUsd, Price, RunSpec, SignalReason, Termination,
-    ToolCall, ToolReport, ToolStatus, Usage,
+    ErrorClass, GuestMode, Limits, Message, ModelError, NanoUsd, Price, RunSpec, SignalReason,
+    Termination, ToolCall, ToolPolicy, ToolReport, ToolStatus, Usage,
 };
 use endstop_guest::describe::{Description, describe};
+use endstop_guest::park::Terms;
 use endstop_guest::pricing::{Pricing, read_price};
 use endstop_guest::response::Detection;
 use endstop_guest::run_state::{Ask, Declared, Handle, InvalidDeclaration, Reported, RunState};
@@ -87,6 +88,66 @@ fn call_too_many_of_a_response_runs_none() {
     let outcome = run.outcome().unwrap();
     assert_eq!(outcome.termination, Termination::ErrorMaxToolCalls);
     assert_eq!(outcome.decided_by.evidence, "3 of 3 tool calls; `read` was not started");
+}
+
+#[test]
+fn tool_with_used_up_calls_runs_none() {
+    let tools = ToolPolicy::of_max_calls(&[("read".to_owned(), 1)].into()).into();
+    let spec = RunSpec { tools, ..RunSpec::default() };
+    let mut run = RunState::new(spec, Pricing::new(None, None), None);
+    let two = vec![call("a", "{}"), call("b", "{}")];
+    let turn = run.turn(START, &own(), describe(said("", "tool_calls", two)));
+    assert_eq!((turn.calls.len(), turn.held_back.len()), (0, 2));
+    let outcome = run.outcome().unwrap();
+    assert_eq!(outcome.termination, Termination::ErrorMaxToolCalls);
+    assert_eq!(outcome.decided_by.evidence, "1 of 1 calls of `read`; another one was not started");
+}
+
+/// A run that has spent its rate of 100 tokens per minute at second 10, in a conversation next to another one.
+fn at_its_rate(limits: Limits) -> (RunState, Handle) {
+    let limits = Limits { max_rate: "100 tokens/m".parse().ok(), ..limits };
+    let guest = Some(GuestMode { waits: true, ..GuestMode::default() });
+    let spec = RunSpec { limits, guest, ..RunSpec::default() };
+    let mut run = RunState::new(spec, Pricing::new(None, None), Some(WALL_MS));
+    let other = run.handle("other");
+    assert!(run.ask(at(0), &own(), Ask::default()) && run.ask(at(0), &other, Ask::default()));
+    assert_eq!(run.pause(at(1)), None);
+    run.turn(at(10), &other, describe(used(said("x", "stop", vec![]), 100)));
+    (run, other)
+}
+
+#[test]
+fn rate_pauses_every_conversation() {
+    let (mut run, other) = at_its_rate(Limits::default());
+    assert_eq!(run.pause(at(20)), Some(Duration::from_secs(50)));
+    let text = {
+        run.failed(at(20), &own(), ModelError::new(ErrorClass::Overloaded, "busy"));
+        run.park(at(30)).unwrap()
+    };
+    let mut run = RunState::resume(&text, Terms::default()).unwrap();
+    assert_eq!(run.pause(at(40)), Some(Duration::from_secs(30)));
+    assert_eq!(run.pause(at(70)), None);
+    assert!(run.ask(at(70), &other, Ask::default()));
+}
+
+#[test]
+fn pause_past_the_deadline_ends_at_once() {
+    let limits = Limits { timeout: Some(at(60)), ..Limits::default() };
+    let (mut run, other) = at_its_rate(limits);
+    assert_eq!(run.pause(at(20)), None, "the pause would end after the run");
+    assert!(!run.ask(at(20), &other, Ask::default()));
+    let outcome = run.outcome().unwrap();
+    assert_eq!(outcome.termination, Termination::ErrorTimeout);
+    assert_eq!(outcome.retry_after, Some(Duration::from_secs(50)));
+}
+
+#[test]
+fn deadline_ends_a_pause() {
+    let limits = Limits { timeout: Some(at(71)), ..Limits::default() };
+    let (mut run, _) = at_its_rate(limits);
+    assert!(run.pause(at(20)).is_some());
+    assert_eq!(run.pause(at(71)), None);
+    assert_eq!(run.outcome().unwrap().termination, Termination::ErrorTimeout);
 }
 
 #[test]
@@ -407,13 +468,16 @@ fn loop_without_an_answer_has_none_to_declare() {
 
 #[test]
 fn time_holds_for_every_conversation() {
-    for step in ["delta", "turn", "result"] {
+    for step in ["delta", "failed", "turn", "result"] {
         let mut run = run(Limits { timeout: Some(at(5)), ..Limits::default() }, None);
         assert!(run.ask(at(0), &own(), Ask::default()));
         let sub = run.handle("sub");
         assert!(run.ask(at(1), &sub, Ask::default()));
         let calls = vec![call("b", "{}")];
         match step {
+            "failed" => {
+                run.failed(at(100), &sub, ModelError::new(ErrorClass::Overloaded, "late"));
+            }
             "delta" => run.delta(at(100), &sub, TurnDelta::Text("late".into())),
             "turn" => {
                 let late = run.turn(at(100), &sub, describe(said("", "tool_calls", calls)));

@@ -679,6 +679,8 @@ class Run(_Calls):
         model: str | None = None,
         price: Price | str | None = None,
         inject: bool = False,
+        waits: bool = False,
+        max_calls: Mapping[str, int] | None = None,
         variables: dict[str, Any] | None = None,
         clock: Callable[[], float] | None = None,
         **more: Unpack[Limits],
@@ -709,11 +711,14 @@ class Run(_Calls):
         input_tokens: int = 0,
         output_tokens: int = 0,
         cost_usd: float | None = None,
+        cost_unknown: bool = False,
         turns: int = 0,
     ) -> bool:
         """Adds what a nested run, such as a sub-agent, has spent: the response of one of its calls,
-        which is priced by its model, or numbers. Its turns count towards `max_turns`. A ceiling
-        that is reached ends the run, unless its last response was an answer.
+        which is priced by its model, or numbers. `cost_usd` is what is known of its cost;
+        `cost_unknown` is True if that is not all, and need not be given without it. Its turns
+        count towards `max_turns`. A ceiling that is reached ends the run, unless its last
+        response was an answer.
         """
     def set_limits(self, limits: Limits) -> bool:
         """Changes limits of the run by name, and leaves the others as they are. What was spent so
@@ -721,6 +726,10 @@ class Run(_Calls):
         """
     def tick(self) -> bool:
         """Checks the clock. False: the run has ended."""
+    def pause(self) -> float | None:
+        """Returns the seconds for which the next model call must wait, for `max_rate` or a window
+        of a subscription; None if it may start now, or the run has ended. `wait` waits.
+        """
     def notes(self) -> list[str]:
         """Returns the messages of Endstop that belong into the next request, and forgets them.
         Empty unless the run was created with `inject=True`.
@@ -1128,8 +1137,8 @@ def k_of(n: int, policies: Sequence[PolicySpec]) -> Policy:
     """Returns a policy that stops when at least `n` of these do."""
 
 def limit_names() -> list[str]:
-    """Returns the names of the limits that a run may have, with `inject=True`. A duration also has
-    a name with the suffix `_ms`.
+    """Returns the names of the limits that a run may have, with `inject=True` and `waits=True`. A
+    duration also has a name with the suffix `_ms`.
     """
 
 def members() -> list[tuple[str, list[str]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Self
 
 from endstop import _endstop
@@ -9,7 +10,7 @@ from endstop._errors import BusyError
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from types import TracebackType
 
     from endstop._types import Limits
@@ -18,6 +19,8 @@ __all__ = ["Run"]
 
 _BUSY = 0.02
 """Seconds until a deadline is looked at again if another thread works with the run."""
+_LOOK = 0.05
+"""Seconds until a pause is looked at again: a stop, the deadline or another limit may have ended it."""
 
 
 class Run(_endstop.Run):
@@ -27,6 +30,32 @@ class Run(_endstop.Run):
     _timer: asyncio.TimerHandle | None = None
     _timed_out: bool = False
     _rearm: Callable[[], object] | None = None
+
+    def wait(self) -> bool:
+        """Waits as long as the next model call must (`max_rate`, `wait_for_window`). A stop from any thread,
+        the deadline and other limits end the wait. False: the run has ended."""
+        for seconds in self._parts():
+            time.sleep(seconds)
+        return self.running
+
+    async def wait_async(self) -> bool:
+        """Waits as `wait`, while other tasks run."""
+        for seconds in self._parts():
+            import asyncio
+
+            await asyncio.sleep(seconds)
+        return self.running
+
+    def _parts(self) -> Iterator[float]:
+        """Yields the seconds of each part of a pause."""
+        left = self.pause()
+        while left is not None:
+            yield min(left, _LOOK)
+            try:
+                left = self.pause()
+            except BusyError:
+                # Another thread works with the run, and so may make the pause longer.
+                left = _LOOK
 
     async def __aenter__(self) -> Self:
         """Starts the run's deadline: at `timeout` the block is cancelled, and the run ends as

@@ -42,6 +42,8 @@ class Limits(TypedDict, total=False):
     max_tokens: Count
     max_tokens_counts: Literal["all", "uncached", "output"]
     max_window: str | None
+    wait_for_window: bool
+    max_rate: str | None
     timeout: Time
     timeout_ms: int | None
     max_consecutive_mistakes: Count

@@ -24,7 +24,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from endstop._endstop import Detection, StreamDecoder, api_of
 from endstop._errors import ConfigError, EndstopError
@@ -34,17 +34,27 @@ __all__ = ["AsyncTransport", "Recording", "Transport", "record", "use", "wrap"]
 Client = TypeVar("Client")
 
 
+class Waits(Protocol):
+    """What a request waits for before it is sent."""
+
+    def wait(self) -> object: ...
+
+    async def wait_async(self) -> object: ...
+
+
 class Recording:
     """The responses of model calls, in the order of their ends. `each` is called with every response
-    at its end, `before` ahead of every request; an exception of `before` refuses the request."""
+    at its end, `before` ahead of every request; an exception of `before` refuses the request. Before that a
+    request waits as `waits` says."""
 
     def __init__(
         self,
         each: Callable[[Detection], None] | None = None,
         before: Callable[[], None] | None = None,
+        waits: Waits | None = None,
     ) -> None:
         self.detections: list[Detection] = []
-        self._each, self._before = each, before
+        self._each, self._before, self._waits = each, before, waits
         self._open: list[Observer] = []
         self.left = False
         """True if the reader of the last response closed it before its end, without an error."""
@@ -238,8 +248,21 @@ class Exchange:
         self._recording = _current()
         path = request.url.raw_path.decode("ascii", "replace")
         self._api = api_of(request.method, path) if self._recording is not None else None
-        if self._recording is not None and self._api is not None and self._recording._before:
-            self._recording._before()
+        known = self._recording if self._api is not None else None
+        self._waits, self._before = (known._waits, known._before) if known else (None, None)
+
+    def permit(self) -> None:
+        """Waits, or refuses the request, if its recording does."""
+        if self._waits is not None:
+            self._waits.wait()
+        if self._before is not None:
+            self._before()
+
+    async def permit_async(self) -> None:
+        if self._waits is not None:
+            await self._waits.wait_async()
+        if self._before is not None:
+            self._before()
 
     def observe(self, response: Any) -> Observer | None:
         """Returns what decodes the response; None if it is not that of a model call."""
@@ -321,6 +344,7 @@ class Transport:
 
     def handle_request(self, request: Any) -> Any:
         exchange = Exchange(request)
+        exchange.permit()
         try:
             response = self._inner.handle_request(request)
         except BaseException:
@@ -350,6 +374,7 @@ class AsyncTransport:
 
     async def handle_async_request(self, request: Any) -> Any:
         exchange = Exchange(request)
+        await exchange.permit_async()
         try:
             response = await self._inner.handle_async_request(request)
         except BaseException:

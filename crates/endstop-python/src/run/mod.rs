@@ -18,7 +18,7 @@ use crate::slot::Slot;
 use crate::turn::Usage;
 use calls::{Calls, ModelCall};
 use endstop_core::guest::Spending;
-use endstop_core::{GuestMode, Message, NanoUsd, RunSpec};
+use endstop_core::{GuestMode, Message, NanoUsd, RunSpec, ToolPolicy};
 use endstop_guest::park::{CannotResume, Terms};
 use endstop_guest::pricing::Pricing;
 use endstop_guest::run_state::{Ask, Declared, Handle, InvalidDeclaration, RunState, wall_ms};
@@ -74,13 +74,15 @@ impl Run {
     /// `limits` are limits by name (`endstop.limit_names()`); None switches one off. `policy` is a
     /// Policy, a name, or a specification. `model` is `provider/model`, whose price is looked up;
     /// `price` is a Price or text such as `in=3,out=15` and takes precedence. `inject` is True if the
-    /// loop adds the messages of `notes()` to its next request. `variables` are values for policies.
-    /// `clock` returns seconds and replaces the real clock.
+    /// loop adds the messages of `notes()` to its next request, and `waits` if it calls `wait()` before each
+    /// model call, which `max_rate` and `wait_for_window` need. `max_calls` limits the calls of single tools, for
+    /// example `{"shell": 20}`. `variables` are values for policies. `clock` returns seconds and replaces the real
+    /// clock.
     #[new]
     #[pyo3(signature = (
         *, limits = None, policy = None, task = "", model = None, price = None, inject = false,
-        variables = None, clock = None, resumed = None, **more,
-    ), text_signature = "(*, limits=None, policy=None, task='', model=None, price=None, inject=False, variables=None, clock=None, **more)")]
+        waits = false, max_calls = None, variables = None, clock = None, resumed = None, **more,
+    ), text_signature = "(*, limits=None, policy=None, task='', model=None, price=None, inject=False, waits=False, max_calls=None, variables=None, clock=None, **more)")]
     #[expect(clippy::too_many_arguments, reason = "keywords of a Python function")]
     fn new(
         py: Python<'_>,
@@ -90,6 +92,8 @@ impl Run {
         model: Option<&str>,
         price: Option<&Bound<'_, PyAny>>,
         inject: bool,
+        waits: bool,
+        max_calls: Option<&Bound<'_, PyAny>>,
         variables: Option<&Bound<'_, PyDict>>,
         clock: Option<Py<PyAny>>,
         resumed: Option<&Bound<'_, State>>,
@@ -107,8 +111,14 @@ impl Run {
         let variables = variables.map(|given| json::from_python(given.as_any(), "variables"));
         // Without `inject` the kernel has no messages for the model, because no request would carry
         // them.
-        let guest = GuestMode { inject, ..GuestMode::default() };
+        let guest = GuestMode { inject, waits, ..GuestMode::default() };
+        let max_calls = max_calls.map(|given| -> PyResult<_> {
+            ToolPolicy::read_max_calls(&json::from_python(given, "max_calls")?).map_err(|problem| {
+                error(py, Exception::Config, format!("invalid `max_calls`: {problem}"))
+            })
+        });
         let spec = RunSpec {
+            tools: ToolPolicy::of_max_calls(&max_calls.transpose()?.unwrap_or_default()).into(),
             limits: read_limits(py, &limits.into_iter().chain(more).collect::<Vec<_>>(), guest)?,
             policy: policy.map(read_policy).transpose()?.map(endstop_core::BoxPolicy::into_inner),
             variables: variables.transpose()?.unwrap_or_default(),
@@ -166,10 +176,11 @@ impl Run {
     }
 
     /// Adds what a nested run, such as a sub-agent, has spent: the response of one of its calls, which is
-    /// priced by its model, or numbers. Its turns count towards `max_turns`. A ceiling that is reached ends the
-    /// run, unless its last response was an answer.
+    /// priced by its model, or numbers. `cost_usd` is what is known of its cost; `cost_unknown` is True if that is
+    /// not all, and need not be given without it. Its turns count towards `max_turns`. A ceiling that is reached
+    /// ends the run, unless its last response was an answer.
     #[pyo3(signature = (response = None, *, input_tokens = 0, output_tokens = 0, cost_usd = None,
-                        turns = 0))]
+                        cost_unknown = false, turns = 0))]
     fn spent(
         &self,
         py: Python<'_>,
@@ -177,10 +188,11 @@ impl Run {
         input_tokens: u64,
         output_tokens: u64,
         cost_usd: Option<f64>,
+        cost_unknown: bool,
         turns: u32,
     ) -> PyResult<bool> {
         if let Some(response) = response {
-            if input_tokens > 0 || output_tokens > 0 || cost_usd.is_some() {
+            if input_tokens > 0 || output_tokens > 0 || cost_usd.is_some() || cost_unknown {
                 let message =
                     "spent: pass the response or the numbers, because the response has them";
                 return Err(error(py, Exception::Config, message));
@@ -207,7 +219,7 @@ impl Run {
         let spending = Spending {
             usage,
             cost: cost_usd.map(NanoUsd::from_usd).unwrap_or_default(),
-            cost_unknown: cost_usd.is_none(),
+            cost_unknown: cost_unknown || cost_usd.is_none(),
             turns,
             ..Spending::default()
         };
@@ -235,6 +247,13 @@ impl Run {
             state.tick(at);
             state.is_running()
         })
+    }
+
+    /// Returns the seconds for which the next model call must wait, for `max_rate` or a window of a subscription;
+    /// None if it may start now, or the run has ended. `wait` waits.
+    fn pause(&self, py: Python<'_>) -> PyResult<Option<f64>> {
+        let pause = self.steps.step(py, RunState::pause)?;
+        Ok(pause.map(|pause| pause.as_secs_f64()))
     }
 
     /// Returns the messages of Endstop that belong into the next request, and forgets them. Empty

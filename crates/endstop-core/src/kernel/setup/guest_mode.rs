@@ -138,9 +138,9 @@ impl GuestMode {
             InGuest::Timing if !self.clocks => Some(
                 "has no effect, because the program measures its calls itself; `timeout` limits the whole run",
             ),
-            InGuest::Waiting if !self.waits => Some(
-                "has no effect, because the program's calls cannot be held back; without it the run ends",
-            ),
+            InGuest::Waiting if !self.waits => {
+                Some("has no effect, because the program's calls cannot be held back")
+            }
             InGuest::Never => Some(
                 "has no effect, because the program has its own loop; only an `Agent` of Endstop applies it",
             ),

@@ -40,6 +40,8 @@ class Settings:
     price: Price | str | None = None
     task: str = ""
     limits: dict[str, Any] = field(default_factory=dict)
+    waits: bool = True
+    """False if the framework only reports its model calls, so that none can be held back."""
 
     def __post_init__(self) -> None:
         # An invalid limit is an error where the user wrote it, and not at the first run.
@@ -48,18 +50,25 @@ class Settings:
     def run(self, task: str = "") -> Run:
         """Makes a run."""
         return Run(
-            limits=cast(Limits, self.limits),
+            limits=self._changes(),
             policy=self.policy,
             model=self.model,
             price=self.price,
+            waits=self.waits,
+            max_calls=self.limits.get("max_calls"),
             task=task or self.task,
         )
 
     def resume(self, parked: str, allow: Iterable[str] = ()) -> Run:
         """Continues a parked run. A limit that is looser than before is an error unless `allow` names
         it."""
-        limits = cast(Limits, self.limits) if self.limits else None
+        limits = self._changes() or None
         return Run.resume(parked, limits=limits, allow=[*allow], policy=self.policy)
+
+    def _changes(self) -> Limits:
+        # A parked run has its limits of single tools.
+        limits = {name: value for name, value in self.limits.items() if name != "max_calls"}
+        return cast(Limits, limits)
 
     def known(self, parked: str | None = None) -> dict[str, Any]:
         """The limits of a run, or of a parked one that is resumed."""
@@ -91,7 +100,7 @@ class Live:
         limits: Mapping[str, Any] | None = None,
     ) -> None:
         self.run = run
-        self.rest = tap.Recording(self._spend, self._permit)
+        self.rest = tap.Recording(self._spend, self._permit, self)
         """The responses to requests that are not the run's own model calls."""
         self.asked: dict[str, Asked] = {}
         """The model calls whose response is awaited, by conversation."""
@@ -102,11 +111,27 @@ class Live:
         self._limits = limits or {}
         self.lock = threading.Lock()
 
-    def ask(self, of: str = "", *, streaming: bool = False) -> Asked | None:
+    def wait(self) -> None:
+        """Waits as long as the next model call must, in a thread of the framework's own."""
+        self.book()
+        with suppress(BusyError):
+            if not self.run.parked:
+                self.run.wait()
+
+    async def wait_async(self) -> None:
+        """Waits as long as the next model call must, while other tasks run."""
+        self.book()
+        with suppress(BusyError):
+            if not self.run.parked:
+                await self.run.wait_async()
+
+    def ask(
+        self, of: str = "", *, streaming: bool = False, recording: tap.Recording | None = None
+    ) -> Asked | None:
         """Asks for a model call of a conversation. None: the run has ended."""
         self.book()
         self.saw_call = True
-        asked = Asked(self, of)
+        asked = Asked(self, of, recording)
         if not asked.call.ask(streaming=streaming):
             return None
         while asked.of in self.asked:
@@ -219,10 +244,10 @@ def _number(limit: object) -> float | None:
 class Asked:
     """A model call of a run, from the question until its response is fed."""
 
-    def __init__(self, live: Live, of: str) -> None:
+    def __init__(self, live: Live, of: str, recording: tap.Recording | None = None) -> None:
         self.live, self.of, self.named = live, of, of
         self.call: ModelCall = live.run.call(of)
-        self.recording = tap.Recording()
+        self.recording = recording or tap.Recording()
         self.left = False
         """True if the program left the stream that `take` returned last."""
 

@@ -35,6 +35,8 @@ class Scope:
     """Makes the exception that leaves the framework if the run must not continue."""
     unseen: str = "pass the adapter to the framework"
     """What to do if the framework has returned and no model call was seen."""
+    waits: bool = True
+    """False if the framework only reports its model calls, so that none can be held back."""
 
     def __init__(
         self,
@@ -48,7 +50,7 @@ class Scope:
         allow: Iterable[str] = (),
         **limits: Any,
     ) -> None:
-        settings = Settings(policy, model, price, task, limits)
+        settings = Settings(policy, model, price, task, limits, type(self).waits)
         run = settings.run() if parked is None else settings.resume(parked, allow)
         self._live = Live(run, on_end, type(self).stopped, settings.known(parked))
         self._exits = ExitStack()
@@ -81,6 +83,14 @@ class Scope:
 
     # --- a model call ---
 
+    def wait(self) -> None:
+        """Waits as long as the next model call must, in a thread of the framework's own."""
+        self._live.wait()
+
+    async def wait_async(self) -> None:
+        """Waits as long as the next model call must, while other tasks run."""
+        await self._live.wait_async()
+
     @contextmanager
     def call(self, of: str = "", *, streaming: bool = False) -> Iterator[Asked]:
         """A model call around which an adapter can put a block: it asks, records the call's own
@@ -93,14 +103,22 @@ class Scope:
                 self.failed_call(problem, of=of)
                 raise
 
-    def before_call(self, *, streaming: bool = False, of: str = "", attach: bool = True) -> Asked:
+    def before_call(
+        self,
+        *,
+        streaming: bool = False,
+        of: str = "",
+        attach: bool = True,
+        recording: tap.Recording | None = None,
+    ) -> Asked:
         """Asks for a model call of the conversation `of`. Raises if the run has ended. With `attach`
-        what this context requests from here on belongs to the call, until `after_call`."""
+        what this context requests from here on belongs to the call, until `after_call`. `recording` is one
+        that its context is attached to already."""
         self._enter_first()
-        asked = self._live.ask(of, streaming=streaming)
+        asked = self._live.ask(of, streaming=streaming, recording=recording)
         if asked is None:
             raise self.stopped(self._live.end())
-        if attach:
+        if attach and recording is None:
             tap.attach(asked.recording)
         return asked
 

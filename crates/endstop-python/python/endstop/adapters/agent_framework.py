@@ -173,6 +173,7 @@ class _Chat(ChatMiddleware):
             # No middleware sees a call that a person has rejected.
             if call not in self._stop._answered:
                 self._stop.tool(call, result)
+        await self._stop.wait_async()
         self._stop.before_call(streaming=context.stream, of=of)
 
         def ended(response: ChatResponse[Any]) -> ChatResponse[Any]:

@@ -133,6 +133,17 @@ class EndstopTermination(TerminationCondition):
     def terminated(self) -> bool:
         return self._fired
 
+    async def hold(self, token: CancellationToken | None) -> None:
+        """Waits as long as the next model call must, or until the caller's token is cancelled."""
+        waits = asyncio.ensure_future(self.wait_async())
+        if token is not None:
+            token.link_future(waits)
+        try:
+            await waits
+        except asyncio.CancelledError:
+            self.cancelled()
+            raise
+
     def ask(self, *, streaming: bool, token: CancellationToken | None) -> Asked | None:
         """Asks for a model call. None: the run has ended."""
         of = _OF.get()
@@ -201,7 +212,7 @@ class EndstopTermination(TerminationCondition):
         if not self.run.running:
             self._begin()
         self._last, self._task = None, asyncio.current_task()
-        self._exits.enter_context(tap.use(tap.Recording(self._unowned, self._permit)))
+        self._exits.enter_context(tap.use(tap.Recording(self._unowned, self._permit, self)))
         return self
 
     def _unowned(self, detection: Detection) -> None:
@@ -209,6 +220,14 @@ class EndstopTermination(TerminationCondition):
 
     def _permit(self) -> None:
         self._live._permit()
+
+    def wait(self) -> None:
+        """Waits as long as the next model call must."""
+        self._live.wait()
+
+    async def wait_async(self) -> None:
+        """Waits as long as the next model call must, while other tasks run."""
+        await self._live.wait_async()
 
     async def __aexit__(
         self,
@@ -314,7 +333,9 @@ class EndstopClient(ChatCompletionClient):
 
     async def create(self, messages: Any, **options: Any) -> CreateResult:
         run = self.condition.run
-        asked = self.condition.ask(streaming=False, token=options.get("cancellation_token"))
+        token = options.get("cancellation_token")
+        await self.condition.hold(token)
+        asked = self.condition.ask(streaming=False, token=token)
         if asked is None:
             return _final(run.finished())
         try:
@@ -328,7 +349,9 @@ class EndstopClient(ChatCompletionClient):
         self, messages: Any, **options: Any
     ) -> AsyncGenerator[str | CreateResult, None]:
         run = self.condition.run
-        asked = self.condition.ask(streaming=True, token=options.get("cancellation_token"))
+        token = options.get("cancellation_token")
+        await self.condition.hold(token)
+        asked = self.condition.ask(streaming=True, token=token)
         if asked is None:
             yield _final(run.finished())
             return

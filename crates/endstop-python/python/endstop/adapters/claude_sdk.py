@@ -24,7 +24,8 @@ without end** (468 calls within ten seconds); an answer that is cut is a `succes
 turns or a loop. Blind spots that remain: the agent starts some tools before its response has ended, so
 that a call in a response which is cut later may have run; a hook cannot tell the model's own
 compaction and its small helper calls, which have no messages; and the agent retries errors of the API by
-itself, so that `max_retries` and their cost are not seen. `endstop guard` sees these too.
+itself, so that `max_retries` and their cost are not seen. None of its calls can be held back, so that `max_rate` is
+refused. `endstop guard` sees these too, and holds calls back.
 """
 
 from __future__ import annotations
@@ -70,6 +71,8 @@ class Endstop(Scope):
     """One run of an agent, with its subagents."""
 
     stopped = Stopped
+    # The agent is a program of its own, whose events say that a call has started.
+    waits = False
     unseen = "read the messages with stop.messages(client), and give the client stop.options(…)"
 
     def __init__(self, **settings: Any) -> None:

@@ -22,7 +22,8 @@ raises, but for `HookAborted`, and shows the finish value only to handlers in ot
 adapter reads the tap, and a response that the tap did not see ends the run as a failure. Blind spots that
 remain: `tapped` knows CrewAI's own `openai` and `anthropic` providers; put others, and models behind
 LiteLLM, which makes up the finish value `stop`, behind `endstop guard`. A tool that runs in
-parallel when the run ends finishes first.
+parallel when the run ends finishes first. Hooks are not asynchronous: while a call waits for `max_rate`, the event loop
+of a crew of `akickoff` stands still.
 """
 
 from __future__ import annotations
@@ -138,6 +139,9 @@ class Endstop(Scope):
             self._check()
             # CrewAI calls no hook after a response with calls.
             self._catch_up()
+        self.wait()
+        with self._lock:
+            self._check()
             asker = (id(context.agent), id(context.task))
             of = self._conversations.of(asker)
             if not self._conversations.knows(asker):

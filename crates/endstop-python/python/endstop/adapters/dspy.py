@@ -239,6 +239,7 @@ class _Engine:
         self._stop, self._inner, self._own = stop, inner, own
 
     def complete(self, request: Any) -> Any:
+        self._stop.wait()
         of = self._stop.asked()
         try:
             response = self._inner.complete(request)
@@ -249,6 +250,7 @@ class _Engine:
         return response
 
     def stream(self, request: Any) -> Iterator[Any]:
+        self._stop.wait()
         of = self._stop.asked(streaming=True)
         seen = _Stream()
         try:
@@ -274,6 +276,7 @@ class _AsyncEngine:
         self._stop, self._inner, self._own = stop, inner, own
 
     async def complete(self, request: Any) -> Any:
+        await self._stop.wait_async()
         of = self._stop.asked()
         try:
             response = await self._inner.complete(request)
@@ -284,6 +287,7 @@ class _AsyncEngine:
         return response
 
     async def stream(self, request: Any) -> AsyncIterator[Any]:
+        await self._stop.wait_async()
         of = self._stop.asked(streaming=True)
         seen = _Stream()
         try:

@@ -217,6 +217,7 @@ class EndstopPlugin(BasePlugin):
             # ADK counts after this, and raises: the model is not asked.
             return None
         live.requests[invocation] = made + 1
+        await live.wait_async()
         return None if live.ask(of) is not None else _last(live.run.finished(), LlmResponse())
 
     async def after_model_callback(

@@ -178,6 +178,7 @@ def checked(model: str | Model | None = None) -> Agent:
             # A model without httpx inside: Inspect's own outputs are used.
             pass
         if not _is_full(state):
+            await run.wait_async()
             run.before_call(of=of)
         try:
             output = await used.generate(state.messages, tools)

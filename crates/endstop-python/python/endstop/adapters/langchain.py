@@ -147,12 +147,14 @@ class EndstopMiddleware(AgentMiddleware):
         return self.before_model(state, runtime)
 
     def wrap_model_call(self, request: Any, handler: Any) -> Any:
+        self._run_of(request).wait()
         with self._asking(request) as call:
             if call.refused is None:
                 call.response = handler(request)
         return call.answer()
 
     async def awrap_model_call(self, request: Any, handler: Any) -> Any:
+        await self._run_of(request).wait_async()
         with self._asking(request) as call:
             if call.refused is None:
                 call.response = await handler(request)
@@ -231,10 +233,14 @@ class EndstopMiddleware(AgentMiddleware):
         live.saw_call, live.key, live.last = True, _digest(stored), last.id if last else None
         return live
 
-    @contextmanager
-    def _asking(self, request: Any) -> Iterator[_Call]:
+    def _run_of(self, request: Any) -> _Live:
         live = self._live(request.state)
         assert not isinstance(live, dict), "the hook before has ended the graph"
+        return live
+
+    @contextmanager
+    def _asking(self, request: Any) -> Iterator[_Call]:
+        live = self._run_of(request)
         asked = live.ask()
         call = _Call(live, asked)
         if asked is None:

@@ -206,6 +206,7 @@ class Guarded:
     async def take_step(self, ctx: Any, llm_input: Any, tools: Any, memory: Any) -> AgentOutput:
         stop, of = _current(), _OF.get()
         base: Any = super()
+        await stop.wait_async()
         with stop.call(of, streaming=bool(getattr(self, "streaming", False))):
             output: AgentOutput = await base.take_step(ctx, llm_input, tools, memory)
         stop.after_call(lambda: _described(output), of=of)

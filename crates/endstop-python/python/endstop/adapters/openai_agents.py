@@ -93,13 +93,17 @@ class EndstopHooks(Scope, RunHooks[Any]):
     def on_llm_start(
         self, context: Any, agent: Any, system_prompt: Any, input_items: Any
     ) -> Coroutine[Any, Any, None]:
-        def ask() -> None:
-            if not _TOOLS.get():
-                self._final, self._waiting = _NOTHING, set()
-                self._task = asyncio.current_task()
-            self.before_call(of=_conversation())
+        if not _TOOLS.get():
+            self._final, self._waiting = _NOTHING, set()
+            self._task = asyncio.current_task()
+        recording, of = tap.Recording(), _conversation()
+        tap.attach(recording)
 
-        return _now(ask)
+        async def ask() -> None:
+            await self.wait_async()
+            self.before_call(of=of, recording=recording)
+
+        return ask()
 
     def on_llm_end(self, context: Any, agent: Any, response: Any) -> Coroutine[Any, Any, None]:
         def feed() -> None:

@@ -185,6 +185,7 @@ class Endstop(AbstractCapability[Any]):
 
     async def wrap_model_request(self, ctx: Any, *, request_context: Any, handler: Any) -> Any:
         live = self._live()
+        await live.wait_async()
         asked = live.ask()
         if asked is None:
             raise EndstopStopped(live.run.finished())

@@ -208,6 +208,7 @@ class EndstopModel(Model):
             pass
 
     def generate(self, messages: Any, **options: Any) -> ChatMessage:
+        self._stop.wait()
         of = self._stop.conversation()
         with self._stop.call(of):
             message = self._inner.generate(messages, **options)
@@ -217,6 +218,7 @@ class EndstopModel(Model):
         return message
 
     def _generate_stream(self, messages: Any, **options: Any) -> Generator[Any]:
+        self._stop.wait()
         of = self._stop.conversation()
         called = False
         with self._stop.call(of, streaming=True):

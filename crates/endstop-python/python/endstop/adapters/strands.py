@@ -110,7 +110,8 @@ class EndstopHooks(Scope, HookProvider):
         if main:
             self._result = event.result
 
-    def _before_model(self, event: BeforeModelCallEvent) -> None:
+    async def _before_model(self, event: BeforeModelCallEvent) -> None:
+        await self.wait_async()
         self.before_call(streaming=True, of=self._of(event))
 
     def _after_model(self, event: AfterModelCallEvent) -> None:
