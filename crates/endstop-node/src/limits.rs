@@ -45,7 +45,7 @@ pub fn limit_table() -> Vec<LimitInfo> {
 
 /// Returns the reason why a limit has no effect on a run of this binding, whatever its options are.
 fn obstacle(row: &LimitRow) -> Option<&'static str> {
-    GuestMode { inject: true, ..GuestMode::default() }.obstacle(row)
+    GuestMode { inject: true, waits: true, ..GuestMode::default() }.obstacle(row)
 }
 
 /// Returns the nearest of the names to one that is unknown, and all of them, as part of a message.

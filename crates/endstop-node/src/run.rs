@@ -13,7 +13,7 @@ use crate::response::{ModelError, Usage, count, read_class};
 use crate::run_input::{AskFields, Report, read_map, read_time};
 use crate::slot::Slot;
 use endstop_core::guest::Spending;
-use endstop_core::{GuestMode, Message, NanoUsd, RunSpec};
+use endstop_core::{GuestMode, Message, NanoUsd, RunSpec, ToolPolicy};
 use endstop_guest::choice;
 use endstop_guest::park::Terms;
 use endstop_guest::pricing::Pricing;
@@ -47,6 +47,10 @@ pub struct RunOptions {
     pub price: Option<PriceFields>,
     /// True if the loop adds the run's notes to its next request.
     pub inject: Option<bool>,
+    /// True if the loop waits for the run's pauses before each model call.
+    pub waits: Option<bool>,
+    /// Limits on the calls of single tools, as JSON.
+    pub max_calls: Option<String>,
     /// Named values for policies, as JSON.
     pub variables: Option<String>,
 }
@@ -58,8 +62,10 @@ pub struct SpentFields {
     pub input_tokens: Option<f64>,
     /// Generated tokens.
     pub output_tokens: Option<f64>,
-    /// Cost in US dollars; missing: unknown.
+    /// What is known of the cost in US dollars; missing: nothing.
     pub cost_usd: Option<f64>,
+    /// True if there may be more cost than that.
+    pub cost_unknown: Option<bool>,
     /// Turns, which count towards `max_turns`.
     pub turns: Option<f64>,
     /// Model calls, for the outcome.
@@ -173,10 +179,16 @@ impl NativeRun {
         // conversation.
         let messages = if task.is_empty() { Vec::new() } else { vec![Message::user(task)] };
         let inject = options.inject.unwrap_or(false);
+        let waits = options.waits.unwrap_or(false);
         // Without `inject` the kernel has no messages for the model, because no request would carry
         // them.
-        let guest = GuestMode { inject, ..GuestMode::default() };
+        let guest = GuestMode { inject, waits, ..GuestMode::default() };
+        let max_calls = options.max_calls.map(|json| {
+            ToolPolicy::read_max_calls(&from_json(&json, "maxCalls")?)
+                .map_err(|problem| config(format!("invalid `maxCalls`: {problem}")))
+        });
         let spec = RunSpec {
+            tools: ToolPolicy::of_max_calls(&max_calls.transpose()?.unwrap_or_default()).into(),
             limits: read_limits(options.limits.as_deref().unwrap_or("{}"), guest)?,
             policy: policy
                 .map(NativePolicy::copy)
@@ -329,7 +341,8 @@ impl NativeRun {
     /// Adds what a nested run has spent.
     #[napi(catch_unwind)]
     pub fn spent(&self, env: Env, at: f64, spent: SpentFields) -> Result<bool> {
-        let SpentFields { input_tokens, output_tokens, cost_usd, turns, model_calls } = spent;
+        let SpentFields { input_tokens, output_tokens, cost_usd, cost_unknown, turns, model_calls } =
+            spent;
         let counts = [
             ("inputTokens", input_tokens),
             ("outputTokens", output_tokens),
@@ -357,7 +370,7 @@ impl NativeRun {
                 ..endstop_core::Usage::default()
             },
             cost: cost_usd.map(NanoUsd::from_usd).unwrap_or_default(),
-            cost_unknown: cost_usd.is_none(),
+            cost_unknown: cost_unknown.unwrap_or(false) || cost_usd.is_none(),
             turns: small(turns),
             calls: small(model_calls),
             ..Spending::default()
@@ -390,6 +403,13 @@ impl NativeRun {
         self.continues(env, at, |state, at| {
             state.tick(at);
         })
+    }
+
+    /// Milliseconds for which the next model call must wait; null if it may start now.
+    #[napi(catch_unwind)]
+    pub fn pause(&self, env: Env, at: f64) -> Result<Option<f64>> {
+        let pause = self.step(env, at, RunState::pause)?;
+        Ok(pause.map(|pause| pause.as_secs_f64() * 1e3))
     }
 
     /// Returns the messages of Endstop for the next request, and forgets them.

@@ -91,6 +91,8 @@ export declare class NativeRun {
   setLimits(at: number, limits: string): boolean
   /** Checks the clock. False: the run has ended. */
   tick(at: number): boolean
+  /** Milliseconds for which the next model call must wait; null if it may start now. */
+  pause(at: number): number | null
   /** Returns the messages of Endstop for the next request, and forgets them. */
   notes(): Array<string>
   /** Cancels the run. Null if another call uses it; that call then performs it. */
@@ -466,6 +468,10 @@ export interface RunOptions {
   price?: PriceFields
   /** True if the loop adds the run's notes to its next request. */
   inject?: boolean
+  /** True if the loop waits for the run's pauses before each model call. */
+  waits?: boolean
+  /** Limits on the calls of single tools, as JSON. */
+  maxCalls?: string
   /** Named values for policies, as JSON. */
   variables?: string
 }
@@ -494,8 +500,10 @@ export interface SpentFields {
   inputTokens?: number
   /** Generated tokens. */
   outputTokens?: number
-  /** Cost in US dollars; missing: unknown. */
+  /** What is known of the cost in US dollars; missing: nothing. */
   costUsd?: number
+  /** True if there may be more cost than that. */
+  costUnknown?: boolean
   /** Turns, which count towards `max_turns`. */
   turns?: number
   /** Model calls, for the outcome. */

@@ -28,6 +28,10 @@ export interface RunOptions extends Limits {
   readonly price?: Price | string | undefined;
   /** True if the loop adds the messages of `notes()` to its next request. */
   readonly inject?: boolean | undefined;
+  /** True if the loop awaits `wait()` before each model call, which `maxRate` and `waitForWindow` need. */
+  readonly waits?: boolean | undefined;
+  /** Limits on the calls of single tools, for example `{ shell: 20 }`. */
+  readonly maxCalls?: Readonly<Record<string, number>> | undefined;
   /** Named values for policies. */
   readonly variables?: Record<string, unknown> | undefined;
   /** Cancels the run when it aborts. */
@@ -60,6 +64,8 @@ const OPTIONS: Kinds<Omit<RunOptions, keyof Limits>> = {
   model: 'text',
   price: 'any',
   inject: 'boolean',
+  waits: 'boolean',
+  maxCalls: 'object',
   variables: 'object',
   signal: 'signal',
   clock: 'function',
@@ -75,7 +81,7 @@ const RESUME: Kinds<Omit<ResumeOptions, keyof Limits>> = {
 };
 const ASK: Kinds<AskOptions> = { input: 'any', retry: 'boolean', promptBytes: 'amount', outputCap: 'amount', streaming: 'boolean' };
 const RESULT: Kinds<ResultOptions> = { status: 'text', variables: 'object', metrics: 'object', halt: 'text' };
-const SPENT: Kinds<SpentFields> = { inputTokens: 'amount', outputTokens: 'amount', costUsd: 'amount', turns: 'count', modelCalls: 'count' };
+const SPENT: Kinds<SpentFields> = { inputTokens: 'amount', outputTokens: 'amount', costUsd: 'amount', costUnknown: 'boolean', turns: 'count', modelCalls: 'count' };
 
 /** A response that was fed to a run. */
 export interface Turn extends Omit<TurnFields, 'outcome'> {
@@ -104,18 +110,23 @@ export interface AskOptions extends Omit<AskFields, 'input'> {
 /** Starts a run of the kernel. */
 function begin(options: RunOptions): NativeRun {
   const own = readOptions('Run', options, OPTIONS, true);
-  const { limits, policy, task, model, price, inject, variables } = options;
+  const { limits, policy, task, model, price, inject, waits, maxCalls, variables } = options;
   const fields = defined({
     limits: limitsOf(limits, own),
     task,
     model,
     price: price === undefined || price === null ? undefined : { ...Price.of(price) },
     inject,
+    waits,
+    maxCalls: jsonOf('maxCalls', maxCalls ?? undefined),
     variables: jsonOf('variables', variables ?? undefined),
   });
   const rule = policy === undefined || policy === null ? undefined : policyOf(policy);
   return bound(() => new native.NativeRun(fields, rule));
 }
+
+/** Milliseconds until a pause is looked at again: a stop, the deadline or another limit may have ended it. */
+const LOOK = 50;
 
 /** The steps of a run, for its handles. */
 interface Steps {
@@ -390,6 +401,29 @@ export class Run extends Calls {
   /** Checks the clock. False: the run has ended. */
   tick(): boolean {
     return this.continues(this.step((at) => this.native.tick(at)));
+  }
+
+  /**
+   * Milliseconds for which the next model call must wait, for `maxRate` or a window of a subscription; null if it
+   * may start now, or the run has ended. `wait` waits.
+   */
+  pauseMs(): number | null {
+    if (this.#outcome !== null) return null;
+    const left = this.step((at) => this.native.pause(at));
+    if (left === null) void this.outcome;
+    return left;
+  }
+
+  /**
+   * Waits as long as the next model call must. A stop, the deadline, other limits and the caller's signal end the
+   * wait. False: the run has ended.
+   */
+  async wait(signal?: AbortSignal): Promise<boolean> {
+    for (let left = this.pauseMs(); left !== null && signal?.aborted !== true; left = this.pauseMs()) {
+      const part = Math.min(left, LOOK);
+      await new Promise((resolve) => setTimeout(resolve, part));
+    }
+    return this.running;
   }
 
   /**

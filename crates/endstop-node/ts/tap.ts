@@ -26,10 +26,13 @@ export class Recording {
   /** @internal Responses whose bodies have not ended. */
   readonly open = new Set<Observer>();
 
-  /** `each` is called with every response at its end; `before` in front of every request, which it may refuse. */
+  /**
+   * `each` is called with every response at its end; `before` in front of every request, which waits for it, and
+   * which it may refuse.
+   */
   constructor(
     readonly each?: (detection: Detection) => void,
-    readonly before?: () => void,
+    readonly before?: () => void | Promise<void>,
   ) {}
 
   /** The response that ended last; null before the first. */
@@ -92,7 +95,7 @@ export function tap(inner?: Fetch, own?: Recording): Fetch {
   return async (input, init) => {
     const recording = own ?? CURRENT.getStore();
     const known = recording === undefined ? null : recognised(input, init);
-    if (known !== null) recording?.before?.();
+    if (known !== null) await recording?.before?.();
     const response = await (inner ?? globalThis.fetch)(input, init);
     return recording === undefined || known === null ? response : observed(response, recording, known);
   };

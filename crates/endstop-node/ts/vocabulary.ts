@@ -112,6 +112,8 @@ export interface LimitValues {
   max_tokens: number | null;
   max_tokens_counts: 'all' | 'uncached' | 'output';
   max_window: string | null;
+  wait_for_window: boolean | null;
+  max_rate: string | null;
   timeout: string | null;
   timeout_ms: number | null;
   max_consecutive_mistakes: number | null;

@@ -229,7 +229,7 @@ export class Endstop extends Scope {
   }
 
   async #generate(params: any, call: (params: any) => PromiseLike<any>): Promise<any> {
-    const attempt = this.#begin(params, false);
+    const attempt = await this.#begin(params, false);
     let generated: Generated;
     try {
       generated = (await attempt.within(() => call(withSignal(params, attempt.loop.signal)))) as Generated;
@@ -246,7 +246,7 @@ export class Endstop extends Scope {
   }
 
   async #stream(params: any, call: (params: any) => PromiseLike<any>): Promise<any> {
-    const attempt = this.#begin(params, true);
+    const attempt = await this.#begin(params, true);
     try {
       const result = await attempt.within(() => call(withSignal(params, attempt.loop.signal)));
       return { ...result, stream: this.#watch(attempt, result.stream as ReadableStream<Part>) };
@@ -256,12 +256,15 @@ export class Endstop extends Scope {
   }
 
   /** Begins a call, after the results of tools in its prompt. */
-  #begin(params: { prompt?: readonly { role: string; content: any }[]; abortSignal?: AbortSignal }, streaming: boolean): Attempt {
+  async #begin(
+    params: { prompt?: readonly { role: string; content: any }[]; abortSignal?: AbortSignal },
+    streaming: boolean,
+  ): Promise<Attempt> {
     const messages = params.prompt ?? [];
     const end = messages.slice(messages.findLastIndex((message) => message.role === 'assistant') + 1);
     const results = end.flatMap((message) => (message.role === 'tool' ? (message.content as Part[]).flatMap(resultOf) : []));
     const { loop } = this;
-    const attempt = loop.begin(results, streaming, params.abortSignal);
+    const attempt = await loop.begin(results, streaming, params.abortSignal);
     const notes: Notes = loop.notes;
     notes.params = params as Notes['params'] & object;
     return attempt;

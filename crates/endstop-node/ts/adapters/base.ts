@@ -9,7 +9,7 @@ import { type Declared, type ModelCall, type ResultOptions, type ResumeOptions, 
 import { Recording, within } from '../tap.js';
 
 /** The settings of the runs of an adapter. */
-export interface Settings extends Omit<RunOptions, 'inject'> {
+export interface Settings extends Omit<RunOptions, 'inject' | 'waits'> {
   /** A parked run, which continues instead of a new one: the text of `parked`. */
   readonly resume?: string | undefined;
   /** The limits that may be looser than those of the parked run. */
@@ -64,12 +64,13 @@ export class Loop {
     if (resume === undefined && allow !== undefined) {
       throw new ConfigError('option `allow`: names the limits of a parked run that may be looser; give its text as `resume`, too');
     }
-    this.run = resume === undefined ? new Run(options) : Run.resume(resume, resumed(options, allow));
+    this.run = resume === undefined ? new Run({ ...options, waits: true }) : Run.resume(resume, resumed(options, allow));
     const spend = (detection: Detection): void => {
       this.#rest.take();
       if (this.run.running) this.run.spent(detection);
     };
-    this.#rest = new Recording(spend, () => {
+    this.#rest = new Recording(spend, async () => {
+      if (this.run.running) await this.run.wait();
       if (!this.mayContinue()) throw new EndstopStopped(this.run.finished());
     });
   }
@@ -123,14 +124,10 @@ export class Loop {
   }
 
   /**
-   * Returns the conversation of a model call, by the ids of the calls that its prompt answers. A call
+   * Returns the conversation of a model call whose prompt answers these calls, of which none is known. A call
    * that answers none, while the first conversation is busy, is that of a sub-agent or a branch.
    */
   #conversation(answered: readonly string[]): string {
-    for (const id of answered) {
-      const owner = this.#ownerOf(id);
-      if (owner !== undefined) return owner;
-    }
     const isBusy = (this.#waiting.get('')?.size ?? 0) > 0 || [...this.#open].some((one) => one.of === '');
     return isBusy && answered.length === 0 ? `#${(this.#names += 1)}` : '';
   }
@@ -140,12 +137,19 @@ export class Loop {
     return this.run.running && this.run.may();
   }
 
-  /** Begins a model call, whose prompt has these results of tools. Throws `EndstopStopped` if the run has ended. */
-  begin(results: readonly Result[], streaming: boolean, signal?: AbortSignal): Attempt {
+  /**
+   * Begins a model call, whose prompt has these results of tools, once the run allows it. Throws `EndstopStopped` if
+   * the run has ended.
+   */
+  async begin(results: readonly Result[], streaming: boolean, signal?: AbortSignal): Promise<Attempt> {
     if (this.isOver) throw used(this.run);
     const answered = results.map((result) => result.id);
-    const of = this.#conversation(answered);
+    const owner = answered.map((id) => this.#ownerOf(id)).find((one) => one !== undefined);
     for (const { id, output, status } of results) this.result(id, output, status === undefined ? {} : { status });
+    if (this.run.running) await this.run.wait(signal);
+    if (this.isOver) throw used(this.run);
+    // After the wait, so that it does not take the conversation of a call that came before.
+    const of = owner ?? this.#conversation(answered);
     this.#attempts += 1;
     const call = this.run.running ? this.run.call(of) : null;
     const retry = this.#failed.delete(of);
@@ -191,24 +195,22 @@ export class Loop {
 
   /** Ends the run because the caller has left. */
   left(): void {
-    if (this.run.running) this.run.cancel();
-    this.#over();
+    this.#over(() => this.run.cancel());
   }
 
   /** Ends the run after its loop returned, unless it is paused. Returns what must leave the adapter instead. */
   returned(ending: () => Ending): EndstopStopped | null {
-    if (this.run.running) {
+    const { outcome } = this.run;
+    // The framework ended its stream without a word, for example at the deadline.
+    if (this.#open.size > 0 && outcome !== null && outcome.termination !== 'cancelled') this.refused(outcome);
+    this.#over(() => {
       const how = this.#open.size > 0 ? 'left' : ending();
       if (how === 'left') this.run.cancel();
       else if (how === 'paused') this.parked = this.run.park();
       else if (how !== null) this.run.close(true, how.detail ?? '', how);
       else if (this.isUnused) this.run.close(false, `no model call was seen: ${this.scope.hint}`);
       else this.run.close();
-    } else if (this.#open.size > 0 && this.run.outcome !== null && this.run.outcome.termination !== 'cancelled') {
-      // The framework ended its stream without a word, for example at the deadline.
-      this.refused(this.run.outcome);
-    }
-    this.#over();
+    });
     return this.#thrown === null ? null : new EndstopStopped(this.#thrown);
   }
 
@@ -216,34 +218,33 @@ export class Loop {
   threw(problem: unknown, declared: (problem: unknown) => (Declared & { detail: string }) | undefined): unknown {
     const isOver = !this.run.running;
     const stop = stopIn(problem);
-    if (!isOver) this.run.closeAfter(problem, declared(problem));
-    this.#over();
+    this.#over(() => this.run.closeAfter(problem, declared(problem)));
     const { outcome } = this.run;
     if (stop !== null && stop.outcome === outcome) return stop;
     const isOurs = isOver && outcome !== null && outcome.termination !== 'cancelled' && this.run.isLeft(problem);
     return isOurs ? new EndstopStopped(outcome) : problem;
   }
 
-  /** Marks the loop as gone, and charges it to the run around it. */
-  #over(): void {
+  /** Ends or parks the run unless it has ended, marks the loop as gone, and charges it to the run around it. */
+  #over(end: () => void): void {
+    if (this.run.running) end();
     if (this.isOver) return;
     this.isOver = true;
-    const { usage, costUsd, outcome } = this.run.parked ? { ...NOTHING } : this.run;
-    if (this.outer?.run.running !== true || usage === null) return;
+    if (this.outer?.run.running !== true || this.run.parked) return;
+    const { usage, costUsd, costUnknown, modelCalls } = this.run.finished();
     this.outer.run.spent({
       inputTokens: usage.inputTokens ?? 0,
       outputTokens: usage.outputTokens ?? 0,
-      modelCalls: outcome?.modelCalls ?? 0,
-      ...(outcome?.costUnknown === true || costUsd === null ? {} : { costUsd }),
+      modelCalls,
+      costUnknown,
+      ...(costUsd === null ? {} : { costUsd }),
     });
   }
 }
 
-const NOTHING = { usage: null, costUsd: 0, outcome: null };
-
 /** The options of a run that continues: those that the parked run has already are left out. */
 function resumed(options: RunOptions, allow: ResumeOptions['allow']): ResumeOptions {
-  const { task: _task, model: _model, price: _price, variables: _variables, inject: _inject, ...rest } = options;
+  const { task: _task, model: _model, price: _price, variables: _variables, maxCalls: _maxCalls, inject: _inject, waits: _waits, ...rest } = options;
   return { ...rest, allow };
 }
 

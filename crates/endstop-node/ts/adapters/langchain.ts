@@ -100,7 +100,7 @@ export class Endstop extends Scope {
 
   async #call(request: Request, handler: (request: unknown) => Promise<unknown>): Promise<unknown> {
     const loop = this.#loop();
-    const attempt = loop.begin(resultsOf(request.messages), false, request.runtime?.signal);
+    const attempt = await loop.begin(resultsOf(request.messages), false, request.runtime?.signal);
     let answer: unknown;
     try {
       answer = await attempt.within(() => handler(request));

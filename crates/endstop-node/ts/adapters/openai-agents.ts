@@ -91,7 +91,7 @@ export class Endstop extends Scope {
   }
 
   async #respond(model: Model, request: { input: unknown; signal?: AbortSignal }): Promise<unknown> {
-    const attempt = this.loop.begin(resultsOf(request.input), false, request.signal);
+    const attempt = await this.loop.begin(resultsOf(request.input), false, request.signal);
     let answer: unknown;
     try {
       answer = await attempt.within(() => model.getResponse(request));
@@ -103,7 +103,7 @@ export class Endstop extends Scope {
   }
 
   async *#stream(model: Model, request: { input: unknown; signal?: AbortSignal }): AsyncIterable<unknown> {
-    const attempt = this.loop.begin(resultsOf(request.input), true, request.signal);
+    const attempt = await this.loop.begin(resultsOf(request.input), true, request.signal);
     const events = attempt.within(() => model.getStreamedResponse(request)[Symbol.asyncIterator]());
     let last: unknown = null;
     let isRead = false;
