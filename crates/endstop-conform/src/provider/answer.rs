@@ -228,11 +228,19 @@ impl Context<'_> {
         if answer.usage == ReportedUsage::Absent {
             without(value, &["usage", "usageMetadata"]);
         }
-        if answer.usage == ReportedUsage::Cached && value["usage"].is_object() {
-            // The writer of this format leaves them out.
-            let cached = json!({"cached_tokens": 400_000, "cache_write_tokens": 20_000});
-            if self.format == WireFormat::OpenAiChat {
-                value["usage"]["prompt_tokens_details"] = cached;
+        if answer.usage == ReportedUsage::Cached {
+            let place = match self.format {
+                WireFormat::OpenAiChat => Some(("/usage", "prompt_tokens_details")),
+                WireFormat::OpenAiResponses if value["response"].is_object() => {
+                    Some(("/response/usage", "input_tokens_details"))
+                }
+                WireFormat::OpenAiResponses => Some(("/usage", "input_tokens_details")),
+                // The writers of the others have them.
+                _ => None,
+            };
+            let usage = place.and_then(|(place, name)| Some((value.pointer_mut(place)?, name)));
+            if let Some((usage, name)) = usage.filter(|(usage, _)| usage.is_object()) {
+                usage[name] = json!({"cached_tokens": 400_000, "cache_write_tokens": 20_000});
             }
         }
         match answer.finish {
@@ -303,14 +311,13 @@ impl Context<'_> {
         if answer.silence > 0.0 {
             reply = reply.and_wait(Duration::from_secs_f64(answer.silence));
         }
-        let id = call.map(|call| call.id.as_str()).unwrap_or_default();
-        let call_at = (answer.pause > 0.0)
-            .then(|| {
-                chunks.iter().position(|chunk| {
-                    !id.is_empty() && String::from_utf8_lossy(&chunk.bytes).contains(id)
-                })
-            })
-            .flatten();
+        let call_at = call.filter(|_| answer.pause > 0.0).and_then(|call| {
+            let of = |word: &str| {
+                chunks.iter().position(|chunk| String::from_utf8_lossy(&chunk.bytes).contains(word))
+            };
+            // Gemini's calls have no id.
+            of(&call.id).or_else(|| of(&format!("\"{}\"", call.name)))
+        });
         let end = match answer.fault {
             Some(Fault::Lost | Fault::ErrorEvent) if streams => middle,
             Some(Fault::LostInArguments) if streams => {

@@ -231,3 +231,92 @@ fn aside(request: &Request, call: Route) -> Reply {
         ),
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test")]
+mod tests {
+    use super::{Case, Provider, Script};
+    use serde_json::{Value, json};
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpStream;
+    use std::time::{Duration, Instant};
+
+    /// Posts a request to a provider with this case.
+    fn post(case: &str, path: &str, mut body: Value, streams: bool) -> (Provider, TcpStream) {
+        let case = Case::read("case.toml", case).unwrap();
+        let provider = Provider::start(Script::new(case)).unwrap();
+        body["model"] = json!("m");
+        body["stream"] = json!(streams);
+        let (body, base) = (body.to_string(), provider.base());
+        let address = base.trim_start_matches("http://");
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
+        (provider, stream)
+    }
+
+    #[test]
+    fn pause_is_before_the_call_in_each_format() {
+        let case = r#"
+            title = "A pause before a call"
+            checks = []
+            [[answers]]
+            text = "One moment."
+            calls = [{ tool = "shell", input = "true" }]
+            pause = 0.4
+        "#;
+        let schema = json!({"type": "object", "properties": {"command": {"type": "string"}}});
+        let messages = json!([{"role": "user", "content": "Go."}]);
+        let function = json!({"name": "shell", "parameters": schema});
+        let tool = json!({"type": "function", "name": "shell", "parameters": schema});
+        let contents = json!([{"role": "user", "parts": [{"text": "Go."}]}]);
+        for (path, body) in [
+            (
+                "/v1/messages",
+                json!({"messages": messages, "max_tokens": 9, "tools": [{"name": "shell", "input_schema": schema}]}),
+            ),
+            (
+                "/v1/chat/completions",
+                json!({"messages": messages, "tools": [{"type": "function", "function": function}]}),
+            ),
+            ("/v1/responses", json!({"input": "Go.", "tools": [tool]})),
+            (
+                "/v1beta/models/m:streamGenerateContent?alt=sse",
+                json!({"contents": contents, "tools": [{"functionDeclarations": [function]}]}),
+            ),
+        ] {
+            let began = Instant::now();
+            let (_provider, mut stream) = post(case, path, body, true);
+            let (mut text, mut part) = (String::new(), vec![0; 64 << 10]);
+            while !text.contains("moment") {
+                let read = stream.read(&mut part).unwrap();
+                assert!(read > 0, "{path}: {text}");
+                text += &String::from_utf8_lossy(&part[..read]);
+            }
+            assert!(!text.contains("\"shell\""), "{path}: the call is not after the pause: {text}");
+            stream.read_to_string(&mut text).unwrap();
+            assert!(text.contains("\"shell\""), "{path}: {text}");
+            assert!(began.elapsed() >= Duration::from_millis(400), "{path}: no pause");
+        }
+    }
+
+    #[test]
+    fn cached_tokens_are_reported() {
+        let case = "title = 'Cached'\nchecks = []\n[[answers]]\ntext = 'x'\nusage = 'cached'";
+        let messages = json!([{"role": "user", "content": "Go."}]);
+        for (path, body, streams) in [
+            ("/v1/chat/completions", json!({"messages": messages}), false),
+            ("/v1/responses", json!({"input": "Go."}), false),
+            ("/v1/responses", json!({"input": "Go."}), true),
+            ("/v1/messages", json!({"messages": messages, "max_tokens": 9}), true),
+        ] {
+            let (_provider, mut stream) = post(case, path, body, streams);
+            let mut text = String::new();
+            stream.read_to_string(&mut text).unwrap();
+            assert!(text.contains("400000"), "{path}: {text}");
+        }
+    }
+}
