@@ -154,6 +154,7 @@ fn rows() -> Vec<(&'static str, &'static str, Evidence, Evidence)> {
         wrapped
     };
     let rest = |status| ended(status, 1);
+    let (twins, twin_results) = (["first", "second"], ["result-first", "result-second"]);
     vec![
         ("T-01", "cut-text", rest(1), rest(0)),
         ("T-02", "cut-call", ended(1, 3), ended(1, 3).bodies(&["cut"])),
@@ -200,8 +201,8 @@ fn rows() -> Vec<(&'static str, &'static str, Evidence, Evidence)> {
         (
             "C-07",
             "same-ids",
-            ended(0, 2).results(&["result-first", "result-second"]),
-            ended(0, 2).results(&["result-second", "result-first"]),
+            ended(0, 2).bodies(&twins).results(&twin_results),
+            ended(0, 2).bodies(&twins).results(&[twin_results[1], twin_results[0]]),
         ),
         ("L-01", "turn-cap", ended(1, 4), ended(1, 5)),
         ("L-02", "turn-cap", ended(1, 4), ended(0, 4)),
@@ -251,7 +252,7 @@ fn rows() -> Vec<(&'static str, &'static str, Evidence, Evidence)> {
                 ..rest(137).bodies(&["runs"]).acted(1.5)
             },
         ),
-        ("X-04", "interrupt-stream", rest(130).acted(1.5), rest(130).acted(1.5).bodies(&["late"])),
+        ("X-04", "interrupt-stream", rest(130).acted(0.7), rest(130).acted(0.7).bodies(&["late"])),
         (
             "X-05",
             "interrupt-tool",
@@ -388,6 +389,26 @@ fn parallel_calls_of_sub_agents_are_on_their_way() {
     assert_eq!(judge("N-04", "endless-sub-agents", &evidence).0, Verdict::Pass);
     evidence.calls[7].at = 2.5;
     assert_eq!(judge("N-04", "endless-sub-agents", &evidence).0, Verdict::Fail);
+}
+
+/// A call that arrived before the signal says nothing about one that arrives after it.
+#[test]
+fn call_before_signal_is_not_late() {
+    let evidence = ended(130, 2).acted(1.5).bodies(&["late"]);
+    assert_eq!(judge("X-04", "interrupt-stream", &evidence).0, Verdict::NotReached);
+}
+
+/// A run that a rule ends among the polls is not a success, whatever it says; one whose tool refuses them has no polls.
+#[test]
+fn success_needs_all_polls() {
+    let of = |polls| judge("C-03", "polls", &ended(0, 7).bodies(&vec!["poll"; polls])).0;
+    assert_eq!([of(4), of(0)], [Verdict::Warn, Verdict::NotReached]);
+}
+
+/// A response that is asked for again in place of running its calls loses no result.
+#[test]
+fn calls_that_do_not_run_lose_no_result() {
+    assert_eq!(judge("C-07", "same-ids", &ended(0, 3)).0, Verdict::NotReached);
 }
 
 #[test]

@@ -164,10 +164,10 @@ pub(super) fn polls(observed: &Observed<'_>) -> Finding {
     if let Err(finding) = a_success(observed) {
         return finding;
     }
-    if bodies == polls {
-        pass(format!("a success after {polls} polls"))
-    } else {
-        not_reached(format!("{bodies} of {polls} polls have run"))
+    match bodies {
+        0 => not_reached("no poll has run"),
+        _ if bodies == polls => pass(format!("a success after {polls} polls")),
+        _ => fail(format!("a success after {bodies} of {polls} polls")),
     }
 }
 

@@ -48,6 +48,9 @@ pub(super) fn same_ids(observed: &Observed<'_>) -> Finding {
             _ => not_reached("there is no second call with the results"),
         };
     };
+    if evidence.started.is_empty() {
+        return not_reached("the calls were not run");
+    }
     let said = results(next);
     let at = |text: &str| said.iter().position(|result| result.contains(text));
     match (at("result-first"), at("result-second")) {
@@ -121,8 +124,11 @@ pub(super) fn stopped_tool(observed: &Observed<'_>) -> Finding {
 ///
 pub(super) fn late_call(observed: &Observed<'_>) -> Finding {
     let evidence = observed.evidence;
-    if evidence.acted.is_none() {
+    let Some(acted) = evidence.acted else {
         return not_reached(format!("the run ended before the signal: {}", end(evidence)));
+    };
+    if evidence.started.iter().any(|body| body.name == "late" && body.at < acted) {
+        return not_reached("the call arrived before the signal");
     }
     match evidence.bodies("late") {
         0 => pass("the call was not started"),

@@ -271,9 +271,8 @@ impl Watch<'_> {
             DocumentedTime::Response => self.launch.profile.documented.response,
             DocumentedTime::Tool => self.launch.profile.documented.tool,
         });
-        // A documented time is when the program begins to end.
-        let allowed = documented.map_or(self.case.seconds, |seconds| seconds + 5);
-        let allowed = Duration::from_secs(allowed);
+        // The time is when the program begins to end: ten minutes are the timeout of many clients.
+        let allowed = Duration::from_secs(documented.unwrap_or(self.case.seconds) + 5);
         let patience = patience.max(Duration::from_secs(self.case.at_least));
         if first.elapsed() > allowed {
             return Some(Stopped::Time);
