@@ -104,11 +104,42 @@ impl<'a> Client<'a> {
     }
 }
 
-/// The answer to a request of the program: there is no person to permit a call, and the client has no files and terminals.
+/// The answer to a request of the program: a call is allowed, as other programs are started without questions, and the client has
+/// no files and terminals.
 fn answer(request: &Value) -> Value {
     let id = &request["id"];
-    if request["method"] == "session/request_permission" {
-        return json!({"jsonrpc": "2.0", "id": id, "result": {"outcome": {"outcome": "cancelled"}}});
+    if request["method"] != "session/request_permission" {
+        let error = json!({"code": -32601, "message": "the client has no such method"});
+        return json!({"jsonrpc": "2.0", "id": id, "error": error});
     }
-    json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32601, "message": "the client has no such method"}})
+    let options = request["params"]["options"].as_array();
+    let allows = options.into_iter().flatten().find(|option| option["kind"] == "allow_once");
+    let outcome = match allows {
+        Some(option) => json!({"outcome": "selected", "optionId": option["optionId"]}),
+        None => json!({"outcome": "cancelled"}),
+    };
+    json!({"jsonrpc": "2.0", "id": id, "result": {"outcome": outcome}})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::answer;
+    use serde_json::json;
+
+    #[test]
+    fn calls_are_allowed() {
+        let asked = |options| {
+            let params = json!({"options": options});
+            answer(&json!({"id": 7, "method": "session/request_permission", "params": params}))
+        };
+        let allows = json!({"optionId": "a", "kind": "allow_once"});
+        let both = asked(json!([{"optionId": "d", "kind": "reject_once"}, allows]));
+        assert_eq!(both["result"]["outcome"], json!({"outcome": "selected", "optionId": "a"}));
+        assert_eq!(both["id"], 7);
+        assert_eq!(asked(json!([]))["result"]["outcome"]["outcome"], "cancelled");
+        assert_eq!(
+            answer(&json!({"id": 8, "method": "fs/read_text_file"}))["error"]["code"],
+            -32601
+        );
+    }
 }
