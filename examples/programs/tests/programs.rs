@@ -110,6 +110,24 @@ async fn cli_chat_continues_one_conversation() {
 }
 
 #[tokio::test]
+async fn judged_says_its_ending_in_line_and_status() {
+    let call = Turn::call("shell", &json!({"command": "echo 1"}));
+    for (turn, status, ending) in [
+        (Turn::text("Done."), 0, "stop"),
+        (Turn::text("Half of").finish("length"), 20, "error_output_truncated"),
+        (call, 20, "error_max_turns"),
+    ] {
+        let server = Server::start(move |request| Reply::turn(request, &turn)).unwrap();
+        let mut judged = program(env!("CARGO_BIN_EXE_judged"), &server);
+        let output = judged.args(["Go.", "max_turns=1"]).output().await.unwrap();
+        assert_eq!(output.status.code(), Some(status), "{output:?}");
+        let line = String::from_utf8(output.stdout).unwrap();
+        let outcome: Value = serde_json::from_str(line.lines().next_back().unwrap()).unwrap();
+        assert_eq!(outcome["termination"], ending);
+    }
+}
+
+#[tokio::test]
 async fn extract_prints_the_value_after_a_repair() {
     let wrong = json!({"sender": "Acme", "date": null, "items": [{"name": "Nut"}]});
     let right = json!({"sender": "Acme", "date": null, "items": [{"name": "Nut", "cents": 42}]});
