@@ -25,8 +25,11 @@ const AFTER_CANCEL: Duration = Duration::from_secs(10);
 /// Time between two questions: whether the server has started, and for a state that no event has told.
 const BETWEEN: Duration = Duration::from_millis(100);
 
-/// The most bytes of one answer that is no stream.
+/// The most bytes of an answer that is one object.
 const MOST_ANSWER: usize = 16 << 20;
+
+/// The most bytes of a stream.
+const MOST_STREAM: usize = 64 << 20;
 
 /// States after which a task does not change.
 const ENDS: [&str; 4] = ["completed", "failed", "cancelled", "rejected"];
@@ -38,7 +41,7 @@ pub(super) struct Client {
     talk: AbortHandle,
 }
 
-/// What the client has heard.
+/// The events of the server so far.
 #[derive(Default)]
 struct Heard {
     lines: Vec<Value>,
@@ -83,7 +86,7 @@ impl Client {
         lock(&self.heard).ended
     }
 
-    /// What the client has heard, as lines.
+    /// Returns the events of the server, as lines.
     pub(super) fn said(&self) -> String {
         lock(&self.heard).lines.iter().map(|line| format!("{line}\n")).collect()
     }
@@ -237,8 +240,8 @@ impl Talk {
                 }
             });
             pushed.map_err(|error| error.to_string())?;
-            if size as u64 > super::MOST_OUTPUT {
-                return Err(format!("the server sent more than {} MB", super::MOST_OUTPUT >> 20));
+            if size > MOST_STREAM {
+                return Err(format!("the server sent more than {} MB", MOST_STREAM >> 20));
             }
             for event in events {
                 self.take(event.map_err(|error| format!("an event is not JSON: {error}"))?)?;

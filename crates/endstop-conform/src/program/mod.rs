@@ -127,7 +127,7 @@ struct Ended {
     acted: Option<f64>,
     left: Option<Vec<String>>,
     connection_left: bool,
-    /// What the client of a protocol has heard, if that is not the output of the program.
+    /// The events that the client of a protocol was sent, if these are not the output of the program.
     said: Option<String>,
 }
 
@@ -179,7 +179,7 @@ impl Watch<'_> {
                 Some(Client::Acp(client)) => client.step()?,
                 Some(Client::A2a(client)) if client.has_left() => match left {
                     None => {
-                        // The run has ended; a server serves on until it is told to end.
+                        // The run has ended; a server serves on until it is asked to end.
                         self.send(Signal::Terminate);
                         left = Some(Instant::now());
                     }
