@@ -3,7 +3,7 @@
 //! `cargo run --release -p endstop-core --example soak -- 1000000`
 //!
 //! Exits with an error if a law is violated, or if the worlds do not reach the required coverage:
-//! each termination 1,000 times in a million, each pair of phase and event, a median length of 15.
+//! each termination 1,000 times in a million, each pair of phase and event, a median length of 12.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "it prints its counts")]
 
 #[path = "../tests/it/changes.rs"]

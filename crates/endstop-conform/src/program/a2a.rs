@@ -14,7 +14,7 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
-use tokio::task::AbortHandle;
+use tokio::task::JoinSet;
 
 /// Time after the verdict in which nothing may follow, before the client leaves.
 const AFTER: Duration = Duration::from_secs(1);
@@ -38,7 +38,8 @@ const ENDS: [&str; 4] = ["completed", "failed", "cancelled", "rejected"];
 pub(super) struct Client {
     heard: Arc<Mutex<Heard>>,
     cancel: watch::Sender<bool>,
-    talk: AbortHandle,
+    /// The conversation, which ends with this value.
+    _talk: JoinSet<()>,
 }
 
 /// The events of the server so far.
@@ -53,12 +54,6 @@ struct Heard {
     is_over: bool,
 }
 
-impl Drop for Client {
-    fn drop(&mut self) {
-        self.talk.abort();
-    }
-}
-
 impl Client {
     /// Sends the task to the server at this address, once it has started.
     pub(super) fn new(address: String, task: &str) -> io::Result<Client> {
@@ -67,8 +62,9 @@ impl Client {
         let heard = Arc::new(Mutex::new(Heard::default()));
         let talk = Talk { http, address, heard: Arc::clone(&heard) };
         let message = json!({"messageId": "task", "role": "ROLE_USER", "parts": [{"text": task}]});
-        let talk = tokio::spawn(talk.run(message, is_cancelled)).abort_handle();
-        Ok(Client { heard, cancel, talk })
+        let mut tasks = JoinSet::new();
+        tasks.spawn(talk.run(message, is_cancelled));
+        Ok(Client { heard, cancel, _talk: tasks })
     }
 
     /// Cancels the task.
@@ -88,7 +84,8 @@ impl Client {
 
     /// Returns the events of the server, as lines.
     pub(super) fn said(&self) -> String {
-        lock(&self.heard).lines.iter().map(|line| format!("{line}\n")).collect()
+        let lines: Vec<String> = lock(&self.heard).lines.iter().map(ToString::to_string).collect();
+        lines.join("\n")
     }
 }
 
@@ -273,11 +270,10 @@ impl Talk {
         let _ = self.send("CancelTask", &json!({"id": task})).await;
     }
 
-    fn take(&self, answer: Value) -> Result<(), String> {
-        match answer.get("result") {
-            Some(result) => lock(&self.heard).take(result.clone()),
-            None => return Err(format!("the server refused the task: {}", answer["error"])),
-        }
+    fn take(&self, mut answer: Value) -> Result<(), String> {
+        let result = answer.get_mut("result").map(Value::take);
+        let result = result.ok_or_else(|| format!("the server refused: {}", answer["error"]))?;
+        lock(&self.heard).take(result);
         Ok(())
     }
 

@@ -181,6 +181,7 @@ impl Run {
     /// ends the run, unless its last response was an answer.
     #[pyo3(signature = (response = None, *, input_tokens = 0, output_tokens = 0, cost_usd = None,
                         cost_unknown = false, turns = 0))]
+    #[expect(clippy::too_many_arguments, reason = "keywords of a Python function")]
     fn spent(
         &self,
         py: Python<'_>,
