@@ -86,7 +86,7 @@ async fn warned_model_reads_what_is_left() {
     assert_eq!(
         told,
         [
-            "This run is near a limit. Left: 1 of 5 turns. Plan the rest so that you finish before the limit ends the run."
+            "This run is near a limit. Left: 1 of 5 turns. The limit will end the run: finish now, and state what is not done."
         ]
     );
 }
