@@ -90,7 +90,8 @@ fn send(address: &str, prefix: &str, at: usize, place: &Place, more: &str) -> St
     let name = if place.run.is_empty() { format!("run{at}") } else { fill(place.run) };
     let body = fill(place.body);
     let body = if body.is_empty() {
-        r#"{"model":"gpt-4o","messages":[{"role":"user","content":"Go."}]}"#.to_owned()
+        // Another conversation each, because guard ends a run whose refused call is repeated.
+        format!(r#"{{"model":"gpt-4o","messages":[{{"role":"user","content":"Go {at}."}}]}}"#)
     } else {
         body
     };
