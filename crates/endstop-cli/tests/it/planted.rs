@@ -88,12 +88,13 @@ fn all_places() -> Vec<&'static Place> {
 fn send(address: &str, prefix: &str, at: usize, place: &Place, more: &str) -> String {
     let fill = |text: &str| text.replace("SECRET", &place.spelled(&secret(at)));
     let name = if place.run.is_empty() { format!("run{at}") } else { fill(place.run) };
-    let body = fill(place.body);
-    let body = if body.is_empty() {
-        // Another conversation each, because guard ends a run whose refused call is repeated.
-        format!(r#"{{"model":"gpt-4o","messages":[{{"role":"user","content":"Go {at}."}}]}}"#)
-    } else {
-        body
+    // Another conversation each, because guard ends a run whose refused call is repeated.
+    let said = format!(r#""messages":[{{"role":"user","content":"Go {at}."}}"#);
+    let body = match fill(place.body) {
+        body if body.is_empty() => format!(r#"{{"model":"gpt-4o",{said}]}}"#),
+        body => body
+            .replace(r#""messages":[{"role":"user","content":"Go."}"#, &said)
+            .replace(r#""messages":[]"#, &format!("{said}]")),
     };
     let prefix = if prefix.is_empty() { format!("/run/{name}") } else { prefix.to_owned() };
     let mut stream = TcpStream::connect(address).unwrap();
