@@ -62,7 +62,7 @@ pub struct SpentFields {
     pub input_tokens: Option<f64>,
     /// Generated tokens.
     pub output_tokens: Option<f64>,
-    /// What is known of the cost in US dollars; missing: nothing.
+    /// The known part of the cost in US dollars; missing: none is known.
     pub cost_usd: Option<f64>,
     /// True if there may be more cost than that.
     pub cost_unknown: Option<bool>,

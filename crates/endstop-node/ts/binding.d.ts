@@ -500,7 +500,7 @@ export interface SpentFields {
   inputTokens?: number
   /** Generated tokens. */
   outputTokens?: number
-  /** What is known of the cost in US dollars; missing: nothing. */
+  /** The known part of the cost in US dollars; missing: none is known. */
   costUsd?: number
   /** True if there may be more cost than that. */
   costUnknown?: boolean

@@ -28,8 +28,8 @@ const BETWEEN: Duration = Duration::from_millis(100);
 /// The most bytes of an answer that is one object.
 const MOST_ANSWER: usize = 16 << 20;
 
-/// The most bytes of a stream.
-const MOST_STREAM: usize = 64 << 20;
+/// The most bytes of events that are evidence, whatever number of answers they come in.
+const MOST_EVENTS: usize = 64 << 20;
 
 /// States after which a task does not change.
 const ENDS: [&str; 4] = ["completed", "failed", "cancelled", "rejected"];
@@ -46,6 +46,8 @@ pub(super) struct Client {
 #[derive(Default)]
 struct Heard {
     lines: Vec<Value>,
+    /// Bytes of the events in the lines.
+    size: usize,
     task: Option<String>,
     state: Option<String>,
     /// The time of the first state after which the task does not change.
@@ -95,7 +97,11 @@ fn lock(heard: &Mutex<Heard>) -> std::sync::MutexGuard<'_, Heard> {
 
 impl Heard {
     /// Takes an event: a task, or an update of its state.
-    fn take(&mut self, event: Value) {
+    fn take(&mut self, event: Value) -> Result<(), String> {
+        self.size += event.to_string().len();
+        if self.size > MOST_EVENTS {
+            return Err(format!("the server sent more than {} MB", MOST_EVENTS >> 20));
+        }
         // The answer to `GetTask` is a task alone.
         let inner = ["task", "statusUpdate"].iter().find_map(|kind| event.get(kind));
         let event = inner.cloned().unwrap_or(event);
@@ -112,6 +118,7 @@ impl Heard {
         if state.is_some() {
             self.state = state;
         }
+        Ok(())
     }
 
     /// Time that is left of this one after the end of the task.
@@ -220,7 +227,6 @@ impl Talk {
             return self.take(answer);
         }
         let mut decoder = SseDecoder::new();
-        let mut size = 0;
         loop {
             let next = response.body_mut().frame();
             // A server may hold the stream open after the end.
@@ -232,14 +238,10 @@ impl Talk {
             let mut events = Vec::new();
             let pushed = decoder.push(&bytes, &mut |item| {
                 if let Item::Event { data, .. } = item {
-                    size += data.len();
                     events.push(serde_json::from_str::<Value>(data));
                 }
             });
             pushed.map_err(|error| error.to_string())?;
-            if size > MOST_STREAM {
-                return Err(format!("the server sent more than {} MB", MOST_STREAM >> 20));
-            }
             for event in events {
                 self.take(event.map_err(|error| format!("an event is not JSON: {error}"))?)?;
             }
@@ -273,8 +275,7 @@ impl Talk {
     fn take(&self, mut answer: Value) -> Result<(), String> {
         let result = answer.get_mut("result").map(Value::take);
         let result = result.ok_or_else(|| format!("the server refused: {}", answer["error"]))?;
-        lock(&self.heard).take(result);
-        Ok(())
+        lock(&self.heard).take(result)
     }
 
     async fn send(
