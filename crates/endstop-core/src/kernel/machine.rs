@@ -334,11 +334,25 @@ impl Machine {
         }
         // A journal merges deltas that request nothing, and would lose the time at which the
         // reasoning began. The request for a tick gives this delta its own record.
-        let limited = self.context.settings.limits.thinking_timeout.is_some();
-        if !thought && self.phase.thinks() && limited {
+        if !thought && self.phase.thinks() && self.limits_thinking() {
             self.armed = None;
         }
-        Continue(None)
+        // The driver of such a guest need not have timers, but reasoning without an end is an event.
+        match self.phase {
+            Phase::Calling(_) if !self.context.may(Capability::Clocks) => {
+                self.call_timed_out(effects)
+            }
+            _ => Continue(None),
+        }
+    }
+
+    /// `true` if the limit on reasoning ends before that on the whole call.
+    fn limits_thinking(&self) -> bool {
+        let settings = &self.context.settings;
+        let Some(call) = self.phase.call() else { return false };
+        let clocks = call.clocks(&settings.limits, settings.streaming);
+        let [whole, thinks, _] = clocks.map(|clock| clock.map(CallClock::deadline));
+        thinks.is_some_and(|thinks| whole.is_none_or(|whole| thinks < whole))
     }
 
     /// Hands the result of a tool to the calls that wait for it.
@@ -405,6 +419,16 @@ impl Machine {
         Continue(Some(next))
     }
 
+    /// Fails the attempt in progress if one of its timeouts has passed.
+    fn call_timed_out(&mut self, effects: &mut Vec<Effect>) -> Flow<Option<Next>> {
+        let Machine { context, phase, .. } = self;
+        let Phase::Calling(call) = phase else { return Continue(None) };
+        let id = call.id;
+        let Some((error, by)) = timed_out(call, context, effects) else { return Continue(None) };
+        let Some(call) = phase.take_call(id) else { return Continue(None) };
+        Continue(Some(attempt_failed_by(by, &call, &error, None, context, effects)?))
+    }
+
     /// Acts on the deadline that has passed, if any: of the call, the retry wait, a tool, or the
     /// grace period.
     fn tick(&mut self, effects: &mut Vec<Effect>) -> Flow<Option<Next>> {
@@ -416,14 +440,7 @@ impl Machine {
         let abandoned = background::time_out(context, effects);
         match phase {
             Phase::Waiting { .. } if abandoned => self.answer_again(),
-            Phase::Calling(call) => {
-                let id = call.id;
-                let Some((error, by)) = timed_out(call, context, effects) else {
-                    return Continue(None);
-                };
-                let Some(call) = phase.take_call(id) else { return Continue(None) };
-                Continue(Some(attempt_failed_by(by, &call, &error, None, context, effects)?))
-            }
+            Phase::Calling(_) => self.call_timed_out(effects),
             Phase::Backoff { until, before } if *until <= now => Continue(Some(before.next())),
             Phase::Tools(_) => {
                 let calls = phase.take_calls();

@@ -475,14 +475,15 @@ limits! {
     /// Maximum time that a streamed response only reasons: from its first reasoning, or the first one
     /// after visible output, to the next text or tool call.
     ///
-    /// Such an attempt is repeated once at most. Silence before the first reasoning does not count.
-    ThinkingTimeout thinking_timeout: Option<Duration> = None, {
+    /// Such an attempt is repeated once at most, and a program's own loop is ended by the first. Silence before the
+    /// first reasoning does not count.
+    ThinkingTimeout thinking_timeout: Option<Duration> = Some(minutes(10)), {
         unit: Time,
         off: Off::Allowed,
         needs: Needs::LiveRun,
         tighter: Lower,
         reached: "the attempt fails; after one retry `error_thinking_starved`",
-        in_guest: InGuest::Timing,
+        in_guest: InGuest::Always,
     }
     /// Maximum time of one tool call.
     ///

@@ -242,6 +242,41 @@ fn failed_calls_in_a_row_end_the_run() {
 }
 
 #[test]
+fn endless_reasoning_ends_the_run() {
+    let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
+    // By a tick, or without one at the next piece.
+    for ticks in [true, false] {
+        let mut client = observer(Limits { thinking_timeout: Some(minutes(10)), ..Limits::none() });
+        client.ask_with(GuestCall { streaming: true, ..GuestCall::default() });
+        let start = client.now;
+        let think = |client: &mut Client| {
+            let delta = TurnDelta::Reasoning(9);
+            client.guest.delta(client.now, client.call, delta)
+        };
+        for minute in 0..10 {
+            client.now = start + minutes(minute);
+            assert_eq!(think(&mut client), GuestReply::Continue, "minute {minute}");
+        }
+        client.now = start + minutes(10);
+        let due = client.guest.wake_at();
+        assert_eq!(due, Some(client.now));
+        let reply = if ticks { client.guest.tick(client.now) } else { think(&mut client) };
+        let GuestReply::Stop(outcome) = reply else { panic!("it goes on: {reply:?}") };
+        assert_eq!(outcome.termination, Termination::ErrorThinkingStarved);
+        assert_eq!(outcome.decided_by.decision, Decision::Limit(limits::Limit::ThinkingTimeout));
+    }
+    // Visible output begins the time again, and a whole response has none.
+    let mut client = observer(Limits::default());
+    client.ask_with(GuestCall { streaming: true, ..GuestCall::default() });
+    for minute in 0..40 {
+        client.now += minutes(minute % 3);
+        let delta =
+            if minute % 8 == 7 { TurnDelta::ToolArguments(1) } else { TurnDelta::Reasoning(1) };
+        assert_eq!(client.guest.delta(client.now, client.call, delta), GuestReply::Continue);
+    }
+}
+
+#[test]
 fn classes_of_failed_calls_share_their_count() {
     // Two in turn do not begin the count again, and a refused key counts as such after another failure.
     let mut client = observer(limits());

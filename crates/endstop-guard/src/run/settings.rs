@@ -163,6 +163,12 @@ impl Settings {
         }
     }
 
+    /// The limits of a run for which none are set: the defaults of `run` end coding agents too early, but a response that
+    /// only reasons has no other end.
+    pub(crate) fn default_limits() -> Limits {
+        Limits { thinking_timeout: Limits::default().thinking_timeout, ..Limits::none() }
+    }
+
     /// `true` if money or tokens have a ceiling.
     pub(super) fn has_ceiling(&self) -> bool {
         let Limits { max_budget_usd, max_tokens, .. } = self.limits;
@@ -171,10 +177,10 @@ impl Settings {
 }
 
 impl Default for Settings {
-    /// Observes: no limits, and the default watch rules.
+    /// Observes: no limits but that on reasoning, and the default watch rules.
     fn default() -> Settings {
         Settings {
-            limits: Limits::none(),
+            limits: Settings::default_limits(),
             policy: None,
             tools: Arc::default(),
             watches: Watch::defaults(),

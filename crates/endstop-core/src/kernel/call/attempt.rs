@@ -202,9 +202,13 @@ pub(crate) fn attempt_failed_by(
     emit_failed(error, None, context, effects);
     if !context.may(Capability::Loop) {
         let mut ending = failure(by, error, context);
-        if context.guest.failed.add(error, context.now) {
+        let is_last = context.guest.failed.add(error, context.now);
+        if is_last && by == FailedBy::Provider {
             let evidence = &mut ending.decided_by.evidence;
             *evidence = format!("{} calls in a row failed: {evidence}", context.guest.failed.all);
+        }
+        // A client repeats its call as often as it likes, and the model reasons again.
+        if is_last || by == FailedBy::Thinking {
             return Continue(Next::Stop { ending, calls: OpenCalls::default() });
         }
         // The client may retry, so the text is not appended yet.

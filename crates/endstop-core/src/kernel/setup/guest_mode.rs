@@ -33,7 +33,7 @@ pub struct GuestMode {
     /// off, a failed attempt waits for the client's own retry.
     pub retry: bool,
     /// `true` if the guest enforces the timeouts of calls and tools. If off, only the run's own
-    /// `timeout` applies.
+    /// `timeout` and that of reasoning apply.
     pub clocks: bool,
     /// `true` if the guest lowers the output cap of a call as requested, so that ceilings are
     /// strict. If off, a call is metered while it streams, and aborted at the ceiling.
@@ -160,7 +160,6 @@ impl GuestMode {
             limits.turn_timeout = None;
             limits.first_content_timeout = None;
             limits.stall_timeout = None;
-            limits.thinking_timeout = None;
             limits.tool_timeout = None;
         }
     }

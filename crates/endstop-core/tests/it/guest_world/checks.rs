@@ -41,7 +41,8 @@ impl Client {
                 Effect::Reserve { .. } => !may_call,
                 Effect::AbortTools { .. } => !self.mode.clocks,
                 Effect::WakeAt { at } => {
-                    let own = self.limits.timeout == Some(*at);
+                    let thinks = self.limits.thinking_timeout.is_some_and(|limit| *at >= limit);
+                    let own = self.limits.timeout == Some(*at) || thinks;
                     !own && !self.mode.clocks && !self.mode.retry
                 }
                 Effect::Validate { .. } | Effect::Consult { .. } | Effect::Compact { .. } => true,
