@@ -154,13 +154,16 @@ pub fn final_turn(reply: &AnswerFormat, text: &str, stamp: Stamp<'_>) -> Option<
 /// up after it: with status 402 Claude Code, with 400 all others.
 pub fn refusal(reply: &AnswerFormat, message: &str, stamp: Stamp<'_>) -> Answer {
     // Claude Code retries a 400 with fewer features, five times.
-    if reply.stops_on_402 {
-        let mut body = write_error(WireFormat::Anthropic, message, stamp.id);
+    let status =
+        if reply.stops_on_402 { StatusCode::PAYMENT_REQUIRED } else { StatusCode::BAD_REQUEST };
+    // The format of what is between the client and guard, if that translates.
+    let is_own = reply.stops_on_402 && reply.shape == WireFormat::Anthropic;
+    let format = if is_own { WireFormat::Anthropic } else { reply.format };
+    let mut body = write_error(format, message, stamp.id);
+    if is_own {
         body["error"]["type"] = "billing_error".into();
-        return Answer::error_json(StatusCode::PAYMENT_REQUIRED, &body);
     }
-    let mut answer =
-        Answer::error_json(StatusCode::BAD_REQUEST, &write_error(reply.format, message, stamp.id));
+    let mut answer = Answer::error_json(status, &body);
     // AWS's SDKs find the type of an error in this header.
     if reply.format.in_frames() {
         answer.headers.insert("x-amzn-errortype", HeaderValue::from_static("ValidationException"));

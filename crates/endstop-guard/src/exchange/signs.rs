@@ -35,6 +35,9 @@ pub struct Client {
     pub name: &'static str,
     /// Beginning of its `User-Agent`.
     pub user_agent: &'static str,
+    /// Beginning of the names of headers that only this program sends. A gateway replaces the `User-Agent`, and passes these
+    /// on. Empty: it has none.
+    pub own_headers: &'static str,
     /// `true` if it stops at once on the status 402, and not on 400.
     pub stops_on_402: bool,
     /// Names of its headers in lower case, and their meanings.
@@ -46,6 +49,7 @@ pub const CLIENTS: &[Client] = &[
     Client {
         name: "Claude Code",
         user_agent: "claude-cli",
+        own_headers: "x-claude-code-",
         stops_on_402: true,
         headers: &[
             ("x-claude-code-session-id", Sign::Session),
@@ -56,6 +60,7 @@ pub const CLIENTS: &[Client] = &[
     Client {
         name: "codex",
         user_agent: "codex",
+        own_headers: "x-codex-",
         stops_on_402: false,
         headers: &[
             ("session-id", Sign::Session),
@@ -71,14 +76,27 @@ pub const CLIENTS: &[Client] = &[
     Client {
         name: "opencode",
         user_agent: "opencode/",
+        own_headers: "",
         stops_on_402: false,
         headers: &[
             ("x-session-id", Sign::Conversation),
             ("x-parent-session-id", Sign::ParentConversation),
         ],
     },
-    Client { name: "Gemini CLI", user_agent: "GeminiCLI", stops_on_402: false, headers: &[] },
-    Client { name: "Qwen Code", user_agent: "QwenCode/", stops_on_402: false, headers: &[] },
+    Client {
+        name: "Gemini CLI",
+        user_agent: "GeminiCLI",
+        own_headers: "",
+        stops_on_402: false,
+        headers: &[],
+    },
+    Client {
+        name: "Qwen Code",
+        user_agent: "QwenCode/",
+        own_headers: "",
+        stops_on_402: false,
+        headers: &[],
+    },
 ];
 
 /// Ids and marks of one request.
@@ -222,7 +240,8 @@ impl ClientFacts {
     fn take(&mut self, name: &str, value: &str, salt: &Salt) {
         match name {
             "user-agent" => {
-                self.client = CLIENTS.iter().find(|one| value.starts_with(one.user_agent));
+                let named = CLIENTS.iter().find(|one| value.starts_with(one.user_agent));
+                self.client = named.or(self.client);
                 self.is_endstop = value.starts_with("endstop/");
             }
             "x-endstop-run" => self.run = Some(RunName::new(value)),
@@ -238,6 +257,10 @@ impl ClientFacts {
                 }
             }
             _ => {
+                let owns = |one: &&Client| {
+                    !one.own_headers.is_empty() && name.starts_with(one.own_headers)
+                };
+                self.client = self.client.or_else(|| CLIENTS.iter().find(owns));
                 let known = CLIENTS.iter().flat_map(|client| client.headers);
                 if let Some((_, sign)) = known.into_iter().find(|(header, _)| *header == name) {
                     self.signs.take(*sign, value);

@@ -151,6 +151,23 @@ fn claude_code_is_refused_with_402() {
 }
 
 #[test]
+fn claude_code_behind_a_gateway_is_refused_with_402() {
+    for (target, kind) in
+        [("/v1/messages", "billing_error"), ("/v1/chat/completions", "invalid_request_error")]
+    {
+        let headers =
+            [("x-claude-code-session-id", &b"s-1"[..]), ("user-agent", &b"litellm/1.105.7"[..])];
+        let facts = ClientFacts::read(headers, target, &super::client::salt());
+        let reply = AnswerFormat::unread(&route("POST", target).unwrap(), &facts);
+        let answer = refusal(&reply, "Run stopped by endstop: error_max_turns", STAMP);
+        assert_eq!(answer.status, 402);
+        // In the format of the gateway, which translates it.
+        let body: Value = serde_json::from_slice(&answer.chunks.concat()).unwrap();
+        assert_eq!(body["error"]["type"], kind);
+    }
+}
+
+#[test]
 fn refusals_have_shapes_of_providers() {
     let body = |target: &str| {
         let answer = refusal(&reply_to(target, "", r#"{"anthropic_version":"b"}"#), "m", STAMP);
