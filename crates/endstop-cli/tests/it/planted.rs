@@ -89,7 +89,8 @@ fn send(address: &str, prefix: &str, at: usize, place: &Place, more: &str) -> St
     let fill = |text: &str| text.replace("SECRET", &place.spelled(&secret(at)));
     let name = if place.run.is_empty() { format!("run{at}") } else { fill(place.run) };
     // Another conversation each, because guard ends a run whose refused call is repeated.
-    let said = format!(r#""messages":[{{"role":"user","content":"Go {at}."}}"#);
+    let tools = r#""tools":[{"type":"function","function":{"name":"work"}}]"#;
+    let said = format!(r#"{tools},"messages":[{{"role":"user","content":"Go {at}."}}"#);
     let body = match fill(place.body) {
         body if body.is_empty() => format!(r#"{{"model":"gpt-4o",{said}]}}"#),
         body => body

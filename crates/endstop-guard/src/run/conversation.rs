@@ -4,9 +4,9 @@ use super::account::{Account, Ledger, OpenTurn};
 use endstop::budget::{Amount, Refusal, SharedBudget};
 use endstop_core::guest::{Admission, Guest, GuestReply, Recorded, Spending};
 use endstop_core::{
-    Effect, EffectId, ErrorClass, GuestCall, InjectionReason, Limits, ModelError, ModelTurn,
-    NestedEnding, Outcome, Part, Pause, Role, RuleHit, RunEvent, Termination, ToolReport,
-    TurnDelta, WatchMode, Window,
+    Decision, Effect, EffectId, ErrorClass, GuestCall, InjectionReason, Limits, ModelError,
+    ModelTurn, NestedEnding, Outcome, Part, Pause, Role, RuleHit, Run, RunEvent, Termination,
+    ToolReport, TurnDelta, WatchMode, Window,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -127,6 +127,15 @@ impl Conversation {
             unsent: Vec::new(),
             was_cut: false,
             last_call: 0,
+        }
+    }
+
+    /// Continues the conversation of a failed call with one that is another turn, and not an attempt at the same one. The
+    /// failed call stays a turn of the run, as if another conversation had made it.
+    pub(super) fn begin_another(&mut self) {
+        if let Some(entered) = &mut self.turns {
+            self.counted.turns = self.counted.turns.saturating_sub(*entered);
+            *entered = 0;
         }
     }
 
@@ -371,6 +380,12 @@ impl Conversation {
     /// The ending that the conversation has if its client ends now; `None` while a response or a result is awaited.
     pub(super) fn provisional(&self) -> Option<Termination> {
         self.guest.run()?.provisional().map(|(termination, _)| termination)
+    }
+
+    /// `true` if its last call failed, and its client may make another one.
+    pub(super) fn waits_after_failure(&self) -> bool {
+        let provisional = self.guest.run().and_then(Run::provisional);
+        provisional.is_some_and(|(_, by)| matches!(by.decision, Decision::CallFailed(_)))
     }
 
     /// The arguments of the last turn's open tool call that has this word in them.

@@ -109,6 +109,14 @@ impl Conversations {
         is_over.then_some(before)
     }
 
+    /// Takes the last call of a program without tools, if it failed: the next one continues its conversation, so that the
+    /// failed calls in a row are counted together.
+    pub(super) fn take_failed_auxiliary(&mut self) -> Option<Conversation> {
+        let (_, mut one) = self.last_auxiliary.take_if(|(_, one)| one.waits_after_failure())?;
+        one.begin_another();
+        Some(one)
+    }
+
     /// Keeps the last call that was not a turn.
     pub(super) fn keep_auxiliary(&mut self, at: Duration, place: &Place) {
         self.last_auxiliary = self.all.remove(place).map(|one| (at, one));

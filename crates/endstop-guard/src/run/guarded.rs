@@ -333,7 +333,10 @@ impl Guarded {
                 Place::Parallel(number) => Some(format!("parallel-{number}")),
                 Place::Auxiliary(_) => None,
             };
-            let mut conversation = self.begins(self.conversations.judged(place, facts));
+            let judged = self.conversations.judged(place, facts);
+            let goes_on = matches!(place, Place::Auxiliary(_)) && judged == Judged::Turn;
+            let failed = goes_on.then(|| self.conversations.take_failed_auxiliary()).flatten();
+            let mut conversation = failed.unwrap_or_else(|| self.begins(judged));
             if let Some(name) = name {
                 self.conversation_started(&name, kind);
                 conversation.set_name(name.into());

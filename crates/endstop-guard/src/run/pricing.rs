@@ -23,10 +23,11 @@ pub(super) fn price_of(
 /// The reason for a refusal of a call in which servers may read another model than guard does.
 pub(super) const TWO_MODELS: &str = "the request names its model more than once";
 
-/// The reason for a refusal of a model without a price. A standing proxy has its prices in its file.
+/// The reason for a refusal of a model without a price. The runs of a standing proxy have that of their profile.
 pub(super) fn no_price(model: Option<&str>, is_only: bool) -> String {
     let model = model.unwrap_or("unknown");
     let option = if is_only { "--price" } else { "`price` in its profile" };
+    let option = format!("{option}, or `[prices]` in your settings");
     format!(
         "no price is known for the model `{model}`, so the cost limit cannot be enforced; give one with {option}"
     )

@@ -341,8 +341,7 @@ fn on_limit(at: &Place, entry: &Entry) -> Result<OnLimit, String> {
 }
 
 fn limits(at: &Place, entry: &Entry) -> Result<Limits, String> {
-    // Nothing but what the file sets: the defaults of `run` end coding agents too early.
-    let mut limits = Limits::none();
+    let mut limits = Settings::default_limits();
     for entry in at.table(entry)? {
         let at = at.of(entry);
         let set = limits.set(&entry.key, &entry.value.json());

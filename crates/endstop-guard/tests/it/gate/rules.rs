@@ -102,11 +102,11 @@ fn refused_call_of_a_program_without_tools_is_no_turn() {
     run(async {
         let limits = Limits { max_turns: Some(2), ..Limits::default() };
         let manner: Choose = Arc::new(|number| match number {
-            0..4 => Manner::Unauthorized,
+            0 | 2 => Manner::Unauthorized,
             _ => Manner::Answer,
         });
         let (guard, _) = guard(limited(limits), manner).await;
-        for status in [401, 401, 401, 401, 200, 200] {
+        for status in [401, 200, 401, 200] {
             assert_eq!(call(guard.address, &title("n")).await.0, status);
         }
         let (_, body) = call(guard.address, &title("n")).await;
@@ -136,6 +136,32 @@ fn refused_calls_in_a_row_end_the_run_as_that_error() {
         assert_eq!((outcome.termination, outcome.turns), (Termination::ErrorProviderAuth, 1));
         assert!(outcome.decided_by.evidence.contains("401"), "{:?}", outcome.decided_by);
         assert_eq!(call(guard.address, &talk.request()).await.0, 200, "the reason, in words");
+    });
+}
+
+#[test]
+fn failed_calls_of_a_program_without_tools_are_counted_together() {
+    run(async {
+        // Without any limit. A success in between begins the count again.
+        let manner: Choose = Arc::new(|number| match number {
+            1 => Manner::Answer,
+            _ => Manner::Unauthorized,
+        });
+        let (guard, _) = guard(limited(Limits::none()), manner).await;
+        for status in [401, 200, 401, 401] {
+            assert_eq!(call(guard.address, &title("f")).await.0, status);
+        }
+        let outcome = guard.run("f").expect("a run").outcome().expect("an end");
+        assert_eq!((outcome.termination, outcome.turns), (Termination::ErrorProviderAuth, 1));
+        assert!(outcome.decided_by.evidence.starts_with("2 calls in a row failed"));
+        assert_eq!(call(guard.address, &title("f")).await.0, 400);
+        // The titles of a known agent are no work that its run is about.
+        let known = String::from_utf8(title("k")).expect("text");
+        let known = known.replacen("\r\n", "\r\nX-Claude-Code-Session-Id: s-1\r\n", 1);
+        for _ in 0..5 {
+            assert_eq!(call(guard.address, known.as_bytes()).await.0, 401);
+        }
+        assert!(guard.run("k").expect("a run").outcome().is_none());
     });
 }
 
