@@ -187,30 +187,30 @@ pub(crate) struct GuardArgs {
     pub(crate) settings: OfCommand<GUARD>,
     /// The answer to calls after a limit: `final` (one text with the reason, then refusals), `refuse`,
     /// or `kill` (the program is stopped at once).
-    #[arg(long, value_name = "HOW", default_value = "final", value_parser = ["final", "refuse", "kill"])]
+    #[arg(long, value_name = "HOW", default_value = "final", value_parser = ["final", "refuse", "kill"], conflicts_with = "listen")]
     #[arg(help_heading = Heading::Limits.title())]
     pub(crate) on_limit: String,
     /// Lower the output cap in requests to what is left of a ceiling on cost or tokens. No
     /// other option changes a request.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "listen")]
     #[arg(help_heading = Heading::Limits.title())]
     pub(crate) cap_output: bool,
     /// What happens to requests that may cost and that guard cannot count, such as batches and paths that it
     /// does not know: `refuse`, or `pass` [default: refuse under a limit on money, tokens or turns].
-    #[arg(long, value_name = "HOW", value_parser = ["refuse", "pass"])]
+    #[arg(long, value_name = "HOW", value_parser = ["refuse", "pass"], conflicts_with = "listen")]
     #[arg(help_heading = Heading::Limits.title(), hide_short_help = is_short_help())]
     pub(crate) other: Option<String>,
     /// Exit with the status of Endstop's ending, even if the program ended by itself.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "listen")]
     #[arg(help_heading = Heading::Judging.title())]
     pub(crate) strict: bool,
     /// Accept a program that makes no model call through guard, although limits are given: they hold for no call that it
     /// makes elsewhere. Without this, such a program fails, and one that is known not to use guard is not started.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "listen")]
     #[arg(help_heading = Heading::Judging.title(), hide_short_help = is_short_help())]
     pub(crate) allow_no_calls: bool,
     /// Time that the program has to end after a limit, before it is stopped.
-    #[arg(long, value_name = "TIME", default_value = "10s")]
+    #[arg(long, value_name = "TIME", default_value = "10s", conflicts_with = "listen")]
     #[arg(help_heading = Heading::Limits.title(), hide_short_help = is_short_help())]
     pub(crate) grace: String,
     /// The name of the run: letters, digits, `-`, `_` and `.`.
@@ -236,7 +236,7 @@ pub(crate) struct GuardArgs {
     #[arg(help_heading = STANDING, hide_short_help = is_short_help())]
     pub(crate) print_env: Option<String>,
     /// Write the steps of all conversations to this file, one JSON object for each line.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "listen")]
     #[arg(help_heading = Heading::Output.title(), hide_short_help = is_short_help())]
     pub(crate) events: Option<PathBuf>,
     /// Replace the file of --events, even if it is not empty.

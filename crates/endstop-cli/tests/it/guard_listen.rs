@@ -343,6 +343,18 @@ fn unsafe_settings_are_refused() {
             &["--listen", "127.0.0.1:0", "--max-turns", "3"],
             "set `limits.max_turns` under [profile.default]",
         ),
+        (
+            &["--listen", "127.0.0.1:0", "--price", "in=1,out=2"],
+            "set `price` under [profile.default]",
+        ),
+        (&["--listen", "127.0.0.1:0", "--watch", "stop:stuck"], "set `watch` under"),
+        (&["--listen", "127.0.0.1:0", "--max-calls", "deploy=1"], "set `max_calls` under"),
+        (&["--listen", "127.0.0.1:0", "--policy", "final_pattern"], "set `policy` under"),
+        (&["--listen", "127.0.0.1:0", "--verify", "true"], "does not start the programs"),
+        (&["--listen", "127.0.0.1:0", "--strict"], "--listen"),
+        (&["--listen", "127.0.0.1:0", "--on-limit", "refuse"], "--listen"),
+        (&["--listen", "127.0.0.1:0", "--cap-output"], "--listen"),
+        (&["--listen", "127.0.0.1:0", "--other", "pass"], "--listen"),
         (&["--listen", "127.0.0.1:0", "--", "true"], "remove the program"),
         (&["--listen", "nowhere"], "--listen nowhere: "),
         (&["--metrics", "127.0.0.1:0", "--", "true"], "--listen"),
@@ -350,6 +362,32 @@ fn unsafe_settings_are_refused() {
         let all: Vec<&str> = ["guard"].iter().chain(args).copied().collect();
         run(&cli, &all).exits(2).notes(&[note]);
     }
+}
+
+#[test]
+fn own_prices_hold_for_a_standing_proxy() {
+    let (cli, server) = (Cli::new(), server());
+    let text = file(&server, "[profile.default]\nlimits = { max_budget_usd = 9.0 }\n");
+    cli.write("guard.toml", &text);
+    let start = |more: &[&str]| {
+        let args = ["guard", "--listen", "127.0.0.1:0", "--config", "guard.toml", "--json"];
+        let mut command = command(&cli, args.iter().chain(more));
+        command.env("XDG_CONFIG_HOME", cli.path("config"));
+        Listening::of(command)
+    };
+    let proxy = start(&[]);
+    let (status, answer) = proxy.turn("a", 1, "");
+    assert!(status == 400 && answer.contains("no price is known for the model `m`"), "{answer}");
+    assert!(answer.contains("`[prices]`"), "{answer}");
+    proxy.stop(Signal::TERM).exits(143);
+    let proxy = start(&["--unknown-price", "in=30,out=150"]);
+    assert_eq!(proxy.turn("a", 1, "").0, 200);
+    proxy.stop(Signal::TERM).exits(143);
+    std::fs::create_dir_all(cli.path("config/endstop")).unwrap();
+    cli.write("config/endstop/config.toml", "[prices]\n\"openai/m\" = \"in=1,out=2\"\n");
+    let proxy = start(&[]);
+    assert_eq!(proxy.turn("a", 1, "").0, 200);
+    proxy.stop(Signal::TERM).exits(143);
 }
 
 #[test]

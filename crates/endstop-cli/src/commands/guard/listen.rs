@@ -3,6 +3,7 @@
 use super::surroundings::{aws_keys, environment, guests, outgoing, salt};
 use crate::args::GuardArgs;
 use crate::config::journal_path::{self, JournalPath};
+use crate::config::price_file;
 use crate::config::settings::Settings;
 use crate::config::spend::SpendSettings;
 use crate::config::trust::file::{name_of, named};
@@ -62,6 +63,18 @@ pub(in crate::commands) fn run(args: &GuardArgs, address: &str, json: bool) -> R
             name.replace('_', "-")
         )));
     }
+    if let Some(flag) = flag_of_profile(args) {
+        return Err(Failure::usage(format!(
+            "--{flag}: a standing proxy has the settings of its runs in its file; set `{}` under [profile.default] in \
+             the file of --config",
+            flag.replace('-', "_")
+        )));
+    }
+    if args.settings.verify.is_some() {
+        return Err(Failure::usage(
+            "--verify: a standing proxy does not start the programs whose work it would check",
+        ));
+    }
     let mut file = match &args.config {
         Some(path) => read(path)?,
         None => StandingFile::default(),
@@ -83,6 +96,10 @@ pub(in crate::commands) fn run(args: &GuardArgs, address: &str, json: bool) -> R
     }
     let own = own_settings()?;
     let flagged = flagged(args, own.clone())?;
+    let prices = Arc::new(price_file::price_book(&flagged)?);
+    for profile in &mut file.profiles {
+        profile.settings.prices = Arc::clone(&prices);
+    }
     let report = Some(Notifier::on_stderr());
     let notifier = Notifier::begin(&flagged.notify, flagged.allow_http, report)?;
     let runtime = runtime()?;
@@ -95,7 +112,19 @@ pub(in crate::commands) fn run(args: &GuardArgs, address: &str, json: bool) -> R
     status
 }
 
-/// Returns the user's own settings with the flags, for notices and telemetry. The file of `--config` is that of the
+/// Returns the flag that a profile has as a setting, if one is given.
+fn flag_of_profile(args: &GuardArgs) -> Option<&'static str> {
+    let given = &args.settings;
+    let flags = [
+        ("price", given.price.is_some()),
+        ("policy", given.policy.is_some()),
+        ("watch", !given.watches.is_empty()),
+        ("max-calls", !given.max_calls.is_empty()),
+    ];
+    flags.into_iter().find(|(_, is_given)| *is_given).map(|(flag, _)| flag)
+}
+
+/// Returns the user's own settings with the flags, for prices, notices and telemetry. The file of `--config` is that of the
 /// proxy.
 fn flagged(args: &GuardArgs, mut settings: Settings) -> Result<Settings> {
     settings.above(&args.settings)?;
