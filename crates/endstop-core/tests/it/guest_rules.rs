@@ -261,7 +261,7 @@ fn endless_reasoning_ends_the_run() {
         let due = client.guest.wake_at();
         assert_eq!(due, Some(client.now));
         let reply = if ticks { client.guest.tick(client.now) } else { think(&mut client) };
-        let GuestReply::Stop(outcome) = reply else { panic!("it goes on: {reply:?}") };
+        let GuestReply::Stop(outcome) = reply else { panic!("the run continues: {reply:?}") };
         assert_eq!(outcome.termination, Termination::ErrorThinkingStarved);
         assert_eq!(outcome.decided_by.decision, Decision::Limit(limits::Limit::ThinkingTimeout));
     }
