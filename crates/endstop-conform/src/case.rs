@@ -103,16 +103,16 @@ pub struct Case {
     /// The limits that the program is started with.
     #[serde(default)]
     pub limits: Limits,
-    /// Number of calls after which the run is stopped, because more say nothing new.
+    /// Number of scripted calls after which the run is stopped, because more say nothing new.
     #[serde(default = "default_calls")]
     pub most_calls: usize,
     /// Time in seconds that the checks allow a run from its first call. A run that has not ended after it has failed; one
     /// that was stopped before it, by the patience of the caller, was not reached.
     #[serde(default = "default_seconds")]
     pub seconds: u64,
-    /// The time that the program documents for this situation, instead of `seconds`.
+    /// What the program documents for this situation, instead of `seconds` or `most_calls`.
     #[serde(default)]
-    pub documented: Option<DocumentedTime>,
+    pub documented: Option<Documented>,
     /// Time in seconds that no patience is below.
     #[serde(default)]
     pub at_least: u64,
@@ -162,16 +162,18 @@ pub struct Limits {
 /// Prices in US dollars for a million tokens: input, output, read from a cache, written to a cache.
 pub const PRICES: [f64; 4] = [3.0, 15.0, 0.3, 3.75];
 
-/// A time that a program may document.
+/// What a program may document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum DocumentedTime {
+pub enum Documented {
     /// Time of a response without content.
     Content,
     /// Time of a whole response.
     Response,
     /// Time of a tool.
     Tool,
+    /// Number of calls of a run.
+    Calls,
 }
 
 /// An action of the user.

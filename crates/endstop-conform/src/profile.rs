@@ -128,7 +128,7 @@ pub struct Profile {
     /// The place of the verdict.
     #[serde(default)]
     pub verdict: VerdictPlace,
-    /// The times in seconds that the program documents.
+    /// The times in seconds, and the number of calls, that the program documents for a run without limits of its caller.
     #[serde(default)]
     pub documented: Documented,
 }
@@ -201,6 +201,8 @@ pub struct Documented {
     pub response: Option<u64>,
     /// For a tool.
     pub tool: Option<u64>,
+    /// Model calls of a run.
+    pub calls: Option<usize>,
 }
 
 impl Profile {

@@ -124,6 +124,23 @@ fn all_mutants_are_caught() {
 }
 
 #[test]
+fn limit_that_an_agent_documents_is_a_limit() {
+    // The case is stopped after 100 calls.
+    let check = CHECKS.iter().find(|check| check.id == "C-05").unwrap();
+    let judged = |documented: Option<usize>| {
+        let mut profile = profile::find("mini").unwrap();
+        profile.args.splice(0..0, ["--max-turns", "103"].map(str::to_owned));
+        profile.documented.calls = documented;
+        judged(&profile, check, &[file("mutants.py"), "C-05".into()])
+    };
+    let (known, unknown, lower) = (judged(Some(103)), judged(None), judged(Some(101)));
+    assert_eq!(known.verdict, Verdict::Pass, "{}", known.why);
+    for result in [unknown, lower] {
+        assert!(result.verdict == Verdict::Fail && result.why.contains("and no end"), "{result:?}");
+    }
+}
+
+#[test]
 fn each_check_has_its_mutant() {
     let listed = Command::new("python3").arg(file("mutants.py")).output().unwrap();
     let listed = String::from_utf8(listed.stdout).unwrap();

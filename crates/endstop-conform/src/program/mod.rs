@@ -14,7 +14,7 @@ mod version;
 pub use launch::{Launch, absolute};
 pub use version::version;
 
-use crate::case::{Act, Case, DocumentedTime, Signal, When};
+use crate::case::{Act, Case, Documented, Signal, When};
 use crate::evidence::{Again, Evidence, Exit, Record, Stopped};
 use crate::profile::Serves;
 use crate::provider::{Provider, Script};
@@ -166,7 +166,7 @@ impl Watch<'_> {
     ) -> io::Result<Ended> {
         let started = Instant::now();
         let mut client = self.client(start)?;
-        let before = self.provider.count();
+        let (before, scripted_before) = (self.provider.count(), self.provider.scripted());
         let mut first_call: Option<Instant> = None;
         let mut event: Option<Instant> = None;
         let mut acted: Option<Instant> = None;
@@ -211,7 +211,9 @@ impl Watch<'_> {
                     acted = Some(Instant::now());
                 }
             }
-            if let Some(stopped) = self.should_stop(started, first_call, acted, calls - before) {
+            let scripted = self.provider.scripted() - scripted_before;
+            let calls = (calls - before, scripted);
+            if let Some(stopped) = self.should_stop(started, first_call, acted, calls) {
                 break Exit::Stopped(stopped);
             }
             tokio::time::sleep(BETWEEN).await;
@@ -251,12 +253,16 @@ impl Watch<'_> {
         started: Instant,
         first_call: Option<Instant>,
         acted: Option<Instant>,
-        calls: usize,
+        (calls, scripted): (usize, usize),
     ) -> Option<Stopped> {
         if self.place.output_size() > MOST_OUTPUT {
             return Some(Stopped::Output);
         }
-        if calls >= self.case.most_calls {
+        let documented = &self.launch.profile.documented;
+        let limit = documented.calls.filter(|_| self.case.documented == Some(Documented::Calls));
+        // A program may reach the limit that it documents.
+        let most = limit.map_or(self.case.most_calls, |limit| self.case.most_calls.max(limit + 1));
+        if scripted >= most || calls >= most * 2 {
             return Some(Stopped::Calls);
         }
         if acted.is_some_and(|at| at.elapsed() > AFTER_SIGNAL) {
@@ -266,15 +272,16 @@ impl Watch<'_> {
         let Some(first) = first_call else {
             return (started.elapsed() > patience.max(FIRST_CALL)).then_some(Stopped::Patience);
         };
-        let documented = self.case.documented.and_then(|time| match time {
-            DocumentedTime::Content => self.launch.profile.documented.content,
-            DocumentedTime::Response => self.launch.profile.documented.response,
-            DocumentedTime::Tool => self.launch.profile.documented.tool,
+        let time = self.case.documented.and_then(|bound| match bound {
+            Documented::Content => documented.content,
+            Documented::Response => documented.response,
+            Documented::Tool => documented.tool,
+            Documented::Calls => None,
         });
         // The time is when the program begins to end: ten minutes are the timeout of many clients.
-        let allowed = Duration::from_secs(documented.unwrap_or(self.case.seconds) + 5);
+        let allowed = Duration::from_secs(time.unwrap_or(self.case.seconds) + 5);
         let patience = patience.max(Duration::from_secs(self.case.at_least));
-        if first.elapsed() > allowed {
+        if first.elapsed() > allowed && limit.is_none() {
             return Some(Stopped::Time);
         }
         (first.elapsed() > patience).then_some(Stopped::Patience)

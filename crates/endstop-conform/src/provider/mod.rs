@@ -123,6 +123,12 @@ impl Provider {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
+    /// Returns the number of calls so far that the script answers: all but those for titles and summaries.
+    pub fn scripted(&self) -> usize {
+        let calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        calls.iter().filter(|call| call.kind != Kind::Other).count()
+    }
+
     /// Returns the number of open connections.
     pub fn open_connections(&self) -> usize {
         self.server.open_connections()
