@@ -2,8 +2,11 @@
 """Two `endstop serve --restate` over a real Restate server: the API from any of them, also under kills.
 
     cargo build -p endstop-restate --features engine --example chaos_worker
-    cargo build -p endstop-cli --features restate
+    cargo build -p endstop-cli --features restate,otlp
     python3 bench/restate/serve.py LAB --worker target/debug/examples/chaos_worker --endstop target/debug/endstop
+
+The last part, alone with `--only-spans`, receives the spans of an `endstop worker` that is killed. It needs the Python
+package `opentelemetry-proto`.
 
 LAB is a folder for the Restate server, which is installed from npm, and for the data. Without npm, or if it
 cannot be installed, the script prints a notice and ends with status 0. Everything listens on loopback. A
@@ -24,6 +27,9 @@ import threading
 import time
 
 import run as durable
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "deploy"))
+import monitoring
 
 AGENTS = """model = "openai/script"
 [agents.steps]
@@ -431,20 +437,104 @@ def chaos(lab, serves, runs, kills, seed):
     check("chaos: events have no gap", whole)
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("lab", type=pathlib.Path)
-    parser.add_argument("--worker", type=pathlib.Path, required=True)
-    parser.add_argument("--endstop", type=pathlib.Path, required=True)
-    parser.add_argument("--runs", type=int, default=40)
-    parser.add_argument("--kills", type=int, default=12)
-    parser.add_argument("--seed", type=int, default=1)
-    arguments = parser.parse_args()
-    arguments.lab.mkdir(parents=True, exist_ok=True)
-    arguments.lab = arguments.lab.resolve()
-    server = durable.install(arguments.lab)
-    if server is None:
+class Model(monitoring.Provider):
+    """Answers each call, but the first one only when it is released."""
+
+    asked, released = threading.Event(), threading.Event()
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        if "hold" in json.dumps(body["messages"]) and not self.released.is_set():
+            self.asked.set()
+            self.released.wait(60)
+        message = {"role": "assistant", "content": "done"}
+        usage = {"prompt_tokens": 1000, "completion_tokens": 100, "total_tokens": 1100}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        answer = json.dumps({"id": "c", "object": "chat.completion", "model": "gpt-4o", "choices": [choice], "usage": usage})
+        try:
+            self.send_response(200)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer.encode())
+        except OSError:
+            pass  # The worker of the call was killed.
+
+
+class Workers(durable.Lab):
+    """The same with `endstop worker`, which reports by OTLP."""
+
+    def start_worker(self, joins=False):
+        command = [
+            self.worker_path, "worker", "--config", self.folder / "agents.toml", "--store", self.folder / "store",
+            "--restate", f"http://127.0.0.1:{self.ports['ingress']}", "--listen", f"127.0.0.1:{self.ports['worker']}",
+        ]
+        if joins:
+            command += ["--admin", f"http://127.0.0.1:{self.ports['admin']}"]
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("ENDSTOP_", "OTEL_"))}
+        environment = kept | {"HOME": str(self.folder), "OPENAI_API_KEY": "x"} | self.reports
+        log = open(self.folder / "workers.log", "a")
+        self.workers.append(subprocess.Popen(command, cwd=self.folder, stdout=log, stderr=log, env=environment))
+
+
+def spans(arguments, server):
+    """Each run of a worker has one span with its ending, in the trace of its caller, also after a kill of the worker."""
+    if monitoring.ExportTraceServiceRequest is None:
+        print("skipped: the package opentelemetry-proto is not installed")
         return
+    with monitoring.serving(Model) as model, monitoring.serving(monitoring.Collector) as collector:
+        lab = Workers(arguments.lab, server, arguments.endstop.resolve())
+        lab.reports = monitoring.reports(collector, "endstop-worker")
+        agents = f'model = "openai/gpt-4o"\nbase_url = "http://127.0.0.1:{model}/v1"\nstream = false\n[agents.a]\n'
+        (lab.folder / "agents.toml").write_text(agents)
+        serve = Serve(lab, arguments.endstop.resolve(), "spans")
+        serve.config.write_text(agents)
+        try:
+            lab.start(1)
+            serve.start()
+            places = {}
+
+            def begin(number, task):
+                body = {"agent": "a", "task": task}
+                headers = durable.JSON | {"traceparent": monitoring.place(number)}
+                connection = http.client.HTTPConnection("127.0.0.1", serve.port, timeout=60)
+                connection.request("POST", "/v1/runs", json.dumps(body), headers)
+                run = json.loads(connection.getresponse().read())["run_id"]
+                places[run] = monitoring.place(number)
+                return run
+
+            begin(1, "hold")
+            check("spans: a call is in flight", Model.asked.wait(60))
+            lab.kill_worker(0)
+            Model.released.set()
+            with concurrent.futures.ThreadPoolExecutor(8) as pool:
+                list(pool.map(lambda number: begin(number, "work"), range(2, arguments.runs + 2)))
+            own = {"agent": "a", "task": "work", "traceparent": monitoring.place(1_000_000)}
+            durable.patiently(lab.ports["ingress"], "POST", "/EndstopLedger/direct/start/send", own)
+            # Another place in a trace is no other request.
+            again = own | {"traceparent": monitoring.place(1_000_001)}
+            status, report = durable.request(lab.ports["ingress"], "POST", "/EndstopLedger/direct/start", again)
+            check("spans: the request is repeated", status == 200, "" if status == 200 else report)
+            places["direct"] = monitoring.place(1_000_000)
+            for run in places:
+                until(f"spans: {run} ends", lambda run=run: lab.report(run), 120)
+            endings = collections.Counter(lab.report(run)["termination"] for run in places)
+            check("spans: the runs end", endings == {"stop": len(places)}, dict(endings))
+            expected = {run: [("stop", place)] for run, place in places.items()}
+            found = lambda: {run: list(monitoring.Collector.runs.get(run, [])) for run in places}
+            until("spans: they come", lambda: all(found().values()), 30)
+            wrong = {run: one for run, one in found().items() if one != expected[run]}
+            check("spans: one for each run, below its caller", not wrong, list(wrong.items())[:3] or f"{len(places)} runs, one killed")
+            calls = monitoring.Collector.spans["endstop-worker", "chat"]
+            check("spans: of calls", calls >= len(places), calls)
+        finally:
+            if serve.process and serve.process.poll() is None:
+                serve.kill()
+            lab.stop()
+
+
+def served(arguments, server):
+    """The API over a worker that performs scripts."""
     lab = durable.Lab(arguments.lab, server, arguments.worker.resolve())
     serves = [Serve(lab, arguments.endstop.resolve(), name) for name in ("one", "other")]
     try:
@@ -459,6 +549,26 @@ def main():
             if serve.process and serve.process.poll() is None:
                 serve.kill()
         lab.stop()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("lab", type=pathlib.Path)
+    parser.add_argument("--worker", type=pathlib.Path)
+    parser.add_argument("--endstop", type=pathlib.Path, required=True)
+    parser.add_argument("--runs", type=int, default=40)
+    parser.add_argument("--kills", type=int, default=12)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only-spans", action="store_true")
+    arguments = parser.parse_args()
+    arguments.lab.mkdir(parents=True, exist_ok=True)
+    arguments.lab = arguments.lab.resolve()
+    server = durable.install(arguments.lab)
+    if server is None:
+        return
+    if not arguments.only_spans:
+        served(arguments, server)
+    spans(arguments, server)
     print(f"{len(FAILED)} checks failed" if FAILED else "all checks are good")
     sys.exit(1 if FAILED else 0)
 

@@ -19,6 +19,7 @@ use crate::request::Stop;
 use crate::step::{Past, Step, StepEnd, StoredRecord};
 use endstop::journal::Record;
 use endstop::park::{Answer, ParkRequest, RunStatus};
+use endstop::telemetry::TraceParent;
 use endstop::{Branch, Limits, Outcome, Resume, RunHandle, RunInput, Session, StartError};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -50,6 +51,8 @@ pub struct Task {
     pub source: Arc<dyn AgentSource>,
     /// The run that it branches from, if any. Not needed any more when the run has started.
     pub fork: Option<Fork>,
+    /// The place of the request in a trace.
+    pub trace_parent: Option<TraceParent>,
 }
 
 /// An attempt at a run by this process.
@@ -327,11 +330,14 @@ impl Job {
         }
         let how = self.how();
         let own = session.clone();
+        let above = self.task.trace_parent.clone();
         let first = *stops.borrow_and_update();
         let finish = if let Some(stop) = first {
-            blocking(move || stopped(&own, &how, stop)).await
+            let stopped = move || stopped(&own, &how, stop);
+            blocking(move || TraceParent::above(above.as_ref(), stopped)).await
         } else {
-            match blocking(move || start(&own, &how)).await {
+            let start = move || start(&own, &how);
+            match blocking(move || TraceParent::above(above.as_ref(), start)).await {
                 Some(Ok(handle)) => Some(self.follow(&session, handle, &mut stops, letters).await),
                 Some(Err(why)) => Some(Finish::Failed(why)),
                 None => None,

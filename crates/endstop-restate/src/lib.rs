@@ -33,6 +33,7 @@
 //!     limits: Limits::default(),
 //!     source: Arc::new(Greeter),
 //!     fork: None,
+//!     trace_parent: None,
 //! };
 //! let mut past = Past::default();
 //! let mut attempt = Attempt::begin(task, Arc::new(past.clone()), None, None);

@@ -28,6 +28,10 @@ pub struct RunRequest {
     /// The place in another run of the agent that the run branches from. The task is only shown then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<Origin>,
+    /// The place of the request in a trace, as W3C Trace Context's header `traceparent` has it. Every attempt at the run
+    /// belongs below it. A value that is not valid is ignored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
 }
 
 /// The place in another run that a run branches from, and how.
@@ -58,6 +62,13 @@ impl Origin {
 }
 
 impl RunRequest {
+    /// `true` if the other request is for the same run. A client that repeats one does so at another place of its trace.
+    #[cfg(feature = "engine")]
+    pub(crate) fn is_for_the_same(&self, other: &RunRequest) -> bool {
+        let anywhere = |one: &RunRequest| RunRequest { traceparent: None, ..one.clone() };
+        anywhere(self) == anywhere(other)
+    }
+
     /// Returns the agent's limits with those of the request.
     ///
     /// # Errors
@@ -109,6 +120,18 @@ mod tests {
         {
             assert!(over(wrong.clone()).is_err(), "{wrong}");
         }
+    }
+
+    #[cfg(feature = "engine")]
+    #[test]
+    fn request_may_be_repeated_at_another_place_of_a_trace() {
+        let at = |traceparent: Option<&str>| RunRequest {
+            traceparent: traceparent.map(str::to_owned),
+            ..RunRequest::default()
+        };
+        assert!(at(Some("one")).is_for_the_same(&at(Some("other"))));
+        let other = RunRequest { task: "other".to_owned(), ..at(Some("one")) };
+        assert!(!at(Some("one")).is_for_the_same(&other));
     }
 
     #[test]

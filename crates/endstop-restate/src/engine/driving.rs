@@ -13,6 +13,7 @@ use crate::store::{Kept, MOST_INLINE, StoreError, Tip};
 use crate::{Cause, clock, end_run};
 use endstop::Limits;
 use endstop::park::Answer;
+use endstop::telemetry::TraceParent;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use tokio::task::JoinSet;
@@ -229,7 +230,9 @@ fn begin(driving: &mut Driving, fork: Option<Fork>) -> Attempt {
     // Another worker has planned the run, and may have other agents.
     let source = source.unwrap_or_else(|| Arc::new(NotConfigured(request.agent.clone())));
     let (id, limits) = (id.clone(), limits.clone());
-    let task = Task { id: id.clone(), task: request.task.clone(), limits, source, fork };
+    let trace_parent = request.traceparent.as_deref().and_then(TraceParent::read);
+    let task =
+        Task { id: id.clone(), task: request.task.clone(), limits, source, fork, trace_parent };
     let attempt = Attempt::begin(task, Arc::new(past.clone()), answer.take(), *stop);
     let waiting = stops::pass_on(Arc::clone(shared), id, attempt.stopper());
     driving.waiting.spawn(waiting);

@@ -57,7 +57,7 @@ impl EndstopLedger {
     ) -> HandlerResult<Json<RunReport>> {
         match ctx.get::<Json<RunRequest>>(REQUEST).await? {
             None => ctx.set(REQUEST, Json(request.0.clone())),
-            Some(first) if first.0 == request.0 => {}
+            Some(first) if first.0.is_for_the_same(&request.0) => {}
             Some(_) => {
                 let problem = "a run with this id was started with another request";
                 return Err(TerminalError::new_with_code(CONFLICT, problem).into());

@@ -132,12 +132,16 @@ impl DurableRuns {
             }
         }
         let (shown, _) = asked.without(&self.secrets);
+        let traceparent = asked.trace_parent.as_ref().map(|place| place.as_str().to_owned());
         let [request, shown] = [asked, shown].map(|asked| RunRequest {
             agent: asked.agent,
             task: asked.task,
             limits: asked.limits,
             origin: asked.origin.map(of_client),
+            traceparent: None,
         });
+        // The list does not show it: a client that repeats its request does so at another place.
+        let request = RunRequest { traceparent, ..request };
         self.shared.start(New { owner, key, digest, request, shown }).await
     }
 

@@ -105,7 +105,8 @@ async fn stepped(scenario: &Scenario, dies_after: Option<u64>) -> (Value, u64) {
     let source = scenario.again();
     let limits = source.limits.clone();
     let (id, source) = ("r1".to_owned(), Arc::new(source));
-    let task = Task { id, task: "Do it.".to_owned(), limits, source, fork: None };
+    let task =
+        Task { id, task: "Do it.".to_owned(), limits, source, fork: None, trace_parent: None };
     let mut past = Past::default();
     let mut attempt = Attempt::begin(task.clone(), Arc::new(past.clone()), None, None);
     loop {

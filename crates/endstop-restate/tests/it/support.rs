@@ -97,6 +97,7 @@ impl Worker {
             limits: Limits::default(),
             source: Arc::new(self.clone()),
             fork: None,
+            trace_parent: None,
         }
     }
 

@@ -38,7 +38,8 @@ impl Driver for Stepped {
         let id = format!("run{}", self.next.fetch_add(1, Ordering::SeqCst));
         let source = Source { build: case.build, limits: case.limits.clone() };
         let (limits, source) = (case.limits, Arc::new(source));
-        let task = Task { id, task: TASK.to_owned(), limits, source, fork: None };
+        let task =
+            Task { id, task: TASK.to_owned(), limits, source, fork: None, trace_parent: None };
         let attempt = Attempt::begin(task.clone(), Arc::default(), None, case.stop_first);
         let stopper = attempt.stopper();
         let mut work = JoinSet::new();
