@@ -17,10 +17,6 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Number of failed attempts in a row after which a run ends. A loop that catches the errors of its
-/// calls would otherwise make them for ever.
-pub(crate) const MOST_FAILED: u32 = 10;
-
 /// The result of feeding a response.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Turn {
@@ -95,8 +91,6 @@ pub(crate) struct Conversation {
     pub(crate) is_own: bool,
     /// The part of its totals that is charged to the others.
     pub(crate) shared: Spending,
-    /// Failed attempts in a row.
-    pub(crate) failed: u32,
     /// Bytes of the conversation so far: an upper bound on the tokens of the next prompt, if the
     /// caller gives none.
     pub(crate) known_bytes: u64,
@@ -143,7 +137,6 @@ impl Conversation {
             is_used: false,
             is_own: false,
             shared: Spending::default(),
-            failed: 0,
             known_bytes,
             pricing,
             api: "",
@@ -176,11 +169,6 @@ impl Conversation {
             let problem =
                 "the model was called again before the response of the call before was fed";
             self.failed(at, ModelError::new(ErrorClass::IncompleteStream, problem));
-        }
-        if self.failed >= MOST_FAILED {
-            let detail = format!("{MOST_FAILED} model calls in a row failed");
-            self.guest.close(at, false, detail);
-            return false;
         }
         let text: usize = ask.input.iter().map(String::len).sum();
         self.known_bytes = self.known_bytes.saturating_add(text as u64);
@@ -249,12 +237,8 @@ impl Conversation {
             self.charge_unknown(at, open);
         }
         let reply = match (error.clone(), turn) {
-            (None, Some(turn)) => {
-                self.failed = 0;
-                self.guest.turn(at, open.call, turn)
-            }
+            (None, Some(turn)) => self.guest.turn(at, open.call, turn),
             (error, partial) => {
-                self.failed += 1;
                 let error = error.unwrap_or_else(no_content);
                 // With its partial content, because the provider bills that.
                 self.guest.failed(at, open.call, error, partial.map(Box::new))
@@ -310,7 +294,6 @@ impl Conversation {
     /// Feeds the failure of the open call.
     pub(crate) fn failed(&mut self, at: Duration, error: ModelError) {
         if let Some(open) = self.open.take() {
-            self.failed += 1;
             if error.may_be_billed() {
                 self.charge_unknown(at, open);
             }

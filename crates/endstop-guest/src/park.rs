@@ -65,8 +65,6 @@ struct Talk {
     events: Vec<Event>,
     /// `true` if the run itself calls its model, and not a handle.
     is_own: bool,
-    /// Failed attempts in a row.
-    failed: u32,
     known_bytes: u64,
     /// Messages of the kernel that no request has had yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -82,7 +80,6 @@ impl From<&Conversation> for Talk {
             limits: talk.limits.clone(),
             events: talk.events.clone(),
             is_own: talk.is_own,
-            failed: talk.failed,
             known_bytes: talk.known_bytes,
             notes: talk.notes.clone(),
             api: talk.api.to_owned(),
@@ -92,13 +89,12 @@ impl From<&Conversation> for Talk {
 
 impl Talk {
     fn resume(self, spec: RunSpec, pricing: Pricing) -> Conversation {
-        let Talk { of, limits, events, is_own, failed, known_bytes, notes, api } = self;
+        let Talk { of, limits, events, is_own, known_bytes, notes, api } = self;
         let guest = Guest::again(spec, events);
         let mut talk = Conversation::around(of, limits, known_bytes, guest, pricing);
         talk.after_step();
         talk.notes = notes;
         talk.shared = talk.guest.spending();
-        talk.failed = failed;
         talk.is_own = is_own;
         for event in &talk.events {
             match &event.kind {

@@ -448,6 +448,19 @@ def test_loop_that_swallows_errors_ends() -> None:
         asked += 1
         assert asked <= 6
     assert asked == 6
+    kinds: list[tuple[endstop.ErrorClass, int]] = [
+        (endstop.ErrorClass.SERVER_ERROR, 20),
+        (endstop.ErrorClass.AUTHENTICATION, 2),
+    ]
+    for kind, most in kinds:
+        run = Run(max_turns=3)
+        asked = 0
+        while run.go(retry=True):
+            asked += 1
+            assert asked <= most
+            run.failed("no", kind=kind)
+        assert asked == most and run.finished().model_calls == most
+        assert run.finished().evidence.startswith(f"{most} calls in a row failed")
     run = Run()
     with run.call() as call:
         assert call.ask()

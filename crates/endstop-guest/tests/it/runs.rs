@@ -296,22 +296,34 @@ fn agent_that_repeats_itself_ends_run() {
 
 #[test]
 fn calls_without_response_end_run() {
-    // A loop that catches every exception, whose calls count as lost, and one that reports each.
-    for (reports, most) in [(false, 6), (true, 10)] {
+    // A loop that catches every exception, whose calls count as lost, one that reports each, and one whose SDK returns
+    // the failure as a response.
+    let lost: fn(&mut RunState, u64) = |_, _| {};
+    let down: fn(&mut RunState, u64) = |run, now| {
+        run.failed(at(now), &own(), ModelError::new(ErrorClass::ServerError, "down"));
+    };
+    let refused: fn(&mut RunState, u64) = |run, now| {
+        run.failed(at(now), &own(), ModelError::new(ErrorClass::Authentication, "no key"));
+    };
+    let cut: fn(&mut RunState, u64) = |run, now| {
+        let described = Description { finish: None, ..said("", "", vec![]) };
+        run.turn(at(now), &own(), describe(described));
+    };
+    for (what, fails, most) in
+        [("lost", lost, 6), ("down", down, 20), ("refused", refused, 2), ("cut", cut, 6)]
+    {
         let mut run = run(Limits { max_turns: Some(3), ..Limits::default() }, None);
         let mut admitted = 0;
-        while run.ask(at(admitted), &own(), Ask { retry: reports, ..Ask::default() }) {
+        let retry = what == "down" || what == "refused";
+        while run.ask(at(admitted), &own(), Ask { retry, ..Ask::default() }) {
             admitted += 1;
-            assert!(admitted <= 10, "reports: {reports}");
-            if reports {
-                let error = ModelError::new(ErrorClass::ServerError, "down");
-                run.failed(at(admitted), &own(), error);
-            }
+            assert!(admitted <= most, "{what}");
+            fails(&mut run, admitted);
         }
-        assert_eq!(admitted, most);
         let outcome = run.outcome().unwrap();
-        assert_eq!(outcome.termination, Termination::ErrorDuringExecution, "reports: {reports}");
-        assert_eq!(u64::from(outcome.model_calls), most);
+        assert_eq!(u64::from(outcome.model_calls), most, "{what}");
+        let evidence = &outcome.decided_by.evidence;
+        assert!(evidence.starts_with(&format!("{most} calls in a row failed: ")), "{evidence}");
     }
     // A response in between starts the count again.
     let mut run = run(Limits { max_turns: None, ..Limits::default() }, None);
