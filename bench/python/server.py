@@ -10,7 +10,8 @@ OpenAI chat + responses, Anthropic messages, Gemini generateContent; streamed or
                        call that the token limit cut; `json` an object with a city's name; `code` a program;
                        `slow` an answer after 30 s, or a stream of a word each 0.2 s; `drip` such a stream;
                        else a script of the above
-Usage of each answer: 100 in, 50 out.  GET /stats gives requests by model, GET /answered how many were
+  cached (an answer whose prompt is almost all of a cache)
+Usage of each answer: 100 in, 50 out; of `cached` 1,000,000 in, of which 900,000 are of a cache.  GET /stats gives requests by model, GET /answered how many were
 answered to the end, GET /reset clears.
 """
 
@@ -35,6 +36,13 @@ class Tally:
 TALLY = Tally()
 TEXT = "The capital of France is Paris, and it has been so"
 IN, OUT = 100, 50
+
+
+def prompt_tokens(s):
+    """The tokens of a prompt, and those of them that were read from a cache."""
+    return (1_000_000, 900_000) if s == "cached" else (IN, 0)
+
+
 
 
 def script(model):
@@ -211,7 +219,13 @@ def chat(req, s, n):
     elif text and "[[ ## " in prompt:
         text = "[[ ## reasoning ## ]]\nSo.\n\n[[ ## answer ## ]]\n" + text
     base = {"id": f"r{n}", "created": 1, "model": req["model"]}
-    usage = {"prompt_tokens": IN, "completion_tokens": OUT, "total_tokens": IN + OUT}
+    given, cached = prompt_tokens(s)
+    usage = {
+        "prompt_tokens": given,
+        "completion_tokens": OUT,
+        "total_tokens": given + OUT,
+        "prompt_tokens_details": {"cached_tokens": cached},
+    }
     tc = [
         {"index": i, "id": c, "type": "function", "function": {"name": f, "arguments": a}}
         for i, (c, f, a) in enumerate(calls)
@@ -313,11 +327,11 @@ def responses(req, s, n):
         "tools": [],
         "top_p": 1,
         "usage": {
-            "input_tokens": IN,
-            "input_tokens_details": {"cached_tokens": 0},
+            "input_tokens": prompt_tokens(s)[0],
+            "input_tokens_details": {"cached_tokens": prompt_tokens(s)[1]},
             "output_tokens": OUT,
             "output_tokens_details": {"reasoning_tokens": 0},
-            "total_tokens": IN + OUT,
+            "total_tokens": prompt_tokens(s)[0] + OUT,
         },
     }
     if not req.get("stream"):
@@ -387,7 +401,11 @@ def anthropic(req, s, n):
         "content": blocks,
         "stop_reason": stop,
         "stop_sequence": None,
-        "usage": {"input_tokens": IN, "output_tokens": OUT},
+        "usage": {
+            "input_tokens": prompt_tokens(s)[0] - prompt_tokens(s)[1],
+            "cache_read_input_tokens": prompt_tokens(s)[1],
+            "output_tokens": OUT,
+        },
     }
     if not req.get("stream"):
         return json.dumps(m)
@@ -460,9 +478,10 @@ def gemini(req, s, n, stream):
             "candidates": [c],
             "modelVersion": "m",
             "usageMetadata": {
-                "promptTokenCount": IN,
+                "promptTokenCount": prompt_tokens(s)[0],
+                "cachedContentTokenCount": prompt_tokens(s)[1],
                 "candidatesTokenCount": OUT,
-                "totalTokenCount": IN + OUT,
+                "totalTokenCount": prompt_tokens(s)[0] + OUT,
             },
         }
 

@@ -59,8 +59,10 @@ def careful(text: str) -> str:
     return text
 
 
-def agent(model: str, stop: Endstop | None, **options: Any) -> Agent:
-    client = endstop.tap.wrap(AsyncOpenAI(base_url=harness.BASE, api_key="x", max_retries=0))
+def agent(model: str, stop: Endstop | None, tapped: bool = True, **options: Any) -> Agent:
+    client = AsyncOpenAI(base_url=harness.BASE, api_key="x", max_retries=0)
+    if tapped:
+        endstop.tap.wrap(client)
     chat = OpenAIChatCompletionClient(model=model, async_client=client)
     if stop is not None:
         options["middleware"] = stop.middleware
@@ -70,6 +72,14 @@ def agent(model: str, stop: Endstop | None, **options: Any) -> Agent:
 async def one(model: str, prompt: Any = "go", **options: Any) -> Outcome:
     async with Endstop(**harness.LIMITS) as stop:
         await agent(model, stop).run(prompt, **options)
+    return stop.outcome
+
+
+@harness.case("stop")
+async def cached() -> Outcome:
+    """Without the tap, so that the response of the framework has the usage."""
+    async with Endstop(**harness.LIMITS) as stop:
+        await agent("m-cached", stop, tapped=False).run("go")
     return stop.outcome
 
 

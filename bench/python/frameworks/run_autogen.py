@@ -76,6 +76,13 @@ def agent(stop: EndstopTermination, script: str, name: str = "a", **options: Any
     return AssistantAgent(name, client, **{"tools": [echo]} | options)
 
 
+@harness.case("stop")
+async def cached() -> Outcome:
+    async with EndstopTermination(**harness.LIMITS) as stop:
+        await agent(stop, "m-cached").run(task="go")
+    return stop.outcome
+
+
 @harness.case("submitted")
 async def alone() -> Outcome:
     """An agent alone returns the summary of its tools by default."""

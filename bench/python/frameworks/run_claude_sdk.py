@@ -82,6 +82,11 @@ async def one(model: str, **options: Any) -> Outcome:
     return stop.outcome
 
 
+@harness.case("stop")
+async def cached() -> Outcome:
+    return await one("m-cached")
+
+
 @harness.case("submitted")
 async def structured() -> Outcome:
     schema = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}

@@ -110,6 +110,11 @@ async def one(given: Crew) -> Outcome:
     return (await asyncio.to_thread(go)).outcome
 
 
+@harness.case("stop")
+async def cached() -> Outcome:
+    return await one(crew(task("m-cached")))
+
+
 @harness.case("submitted")
 async def structured() -> Outcome:
     return await one(crew(task("m-do.A.echo.json.json", output_pydantic=City)))

@@ -70,6 +70,11 @@ async def one(script: str, program: Any) -> Outcome:
 
 
 @harness.case("stop")
+async def cached() -> Outcome:
+    return await one("m-cached", dspy.Predict("question -> reasoning, answer"))
+
+
+@harness.case("stop")
 async def whole() -> Outcome:
     """A tool, the end of the tools, and the answer."""
     return await one("m-do.A.loop.stop", dspy.ReAct("question -> answer", tools=[echo]))

@@ -118,6 +118,11 @@ def later(text: str) -> None:
     """A tool whose result comes later."""
 
 
+@harness.case("stop")
+async def cached() -> Outcome:
+    return (await Program(agent("m-cached")).go()).outcome
+
+
 @harness.case("submitted")
 async def structured() -> Outcome:
     """An object by a tool, because the agent has tools."""

@@ -68,6 +68,16 @@ def chat(script: str) -> Any:
     )
 
 
+class Hidden:
+    """A client that the adapter cannot tap."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_inner"], name) if name != "_client" else None
+
+
 async def sample(agent: Any, **options: Any) -> Outcome:
     ended: list[Any] = []
     solver = guarded(agent, **harness.LIMITS, on_end=ended.append)
@@ -76,6 +86,14 @@ async def sample(agent: Any, **options: Any) -> Outcome:
     outcome = outcome_in((log.samples or [])[0].store)
     assert len(ended) == 1 and ended[0].termination == outcome.termination
     return outcome
+
+
+@harness.case("stop")
+async def cached() -> Outcome:
+    """A model whose client is hidden, so that the output of Inspect has the usage."""
+    hidden = chat("m-cached")
+    hidden.api.client = Hidden(hidden.api.client)
+    return await sample(react(tools=[echo()], submit=False, model=checked(hidden)))
 
 
 @harness.case("submitted")

@@ -178,6 +178,12 @@ async def structured(strategy: Any, **options: Any) -> Any:
     return outcome
 
 
+@harness.case("stop")
+async def cached() -> Any:
+    """Without the tap, so that the message of LangChain has the usage."""
+    return await Program("cached", tapped=False, limits=harness.CACHED_LIMITS).go()
+
+
 @harness.case("submitted")
 async def structured_tool() -> Any:
     return await structured(ToolStrategy(City))

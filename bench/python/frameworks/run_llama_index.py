@@ -57,7 +57,7 @@ class City(BaseModel):
     name: str
 
 
-def llm(model: str) -> OpenAILike:
+def llm(model: str, tap: bool = True) -> OpenAILike:
     chat = OpenAILike(
         model=model,
         api_base=harness.BASE,
@@ -66,7 +66,7 @@ def llm(model: str) -> OpenAILike:
         is_function_calling_model=True,
         max_retries=0,
     )
-    return tapped(chat)
+    return tapped(chat) if tap else chat
 
 
 def agent(model: str, **options: Any) -> GuardedAgent:
@@ -83,6 +83,12 @@ async def one(agent: Any, **given: Any) -> Outcome:
         if stop.outcome.is_success:
             raise
     return stop.outcome
+
+
+@harness.case("stop")
+async def cached() -> Outcome:
+    """Without the tap, so that the object of the provider has the usage."""
+    return await one(agent("m-cached", llm=llm("m-cached", tap=False)))
 
 
 @harness.case("submitted")

@@ -124,6 +124,11 @@ async def once(
     return hooks.outcome
 
 
+@harness.case("stop")
+async def cached() -> Any:
+    return await once(agent("cached"), price=harness.CACHED_LIMITS["price"])
+
+
 @harness.case("submitted")
 async def structured() -> Any:
     outcome = await once(agent("city", output_type=City))

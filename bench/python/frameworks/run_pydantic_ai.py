@@ -141,6 +141,12 @@ async def structured(output: Any, **options: Any) -> Any:
     return outcome
 
 
+@harness.case("stop")
+async def cached() -> endstop.Outcome:
+    """Without the tap, so that the response of Pydantic AI has the usage."""
+    return await Program("cached", tapped=False, limits=harness.CACHED_LIMITS).go()
+
+
 @harness.case("submitted")
 async def structured_default() -> Any:
     return await structured(City)

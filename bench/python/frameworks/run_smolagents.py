@@ -1,6 +1,7 @@
 """smolagents' `ToolCallingAgent`, chat completions."""
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import harness
@@ -68,6 +69,17 @@ async def one(script: str, **options: Any) -> Outcome:
                 agent(stop, script, **options).run("go")
         except EndstopStopped as stopped:
             assert stopped.outcome == stop.outcome
+        return stop
+
+    return (await asyncio.to_thread(go)).outcome
+
+
+@harness.case("stop")
+async def cached() -> Outcome:
+    def go() -> Endstop:
+        stop = Endstop(**harness.LIMITS, stop_on_answer=True)
+        with suppress(EndstopStopped), stop:
+            agent(stop, "m-cached").run("go")
         return stop
 
     return (await asyncio.to_thread(go)).outcome

@@ -60,8 +60,10 @@ def careful(text: str, tool_context: ToolContext) -> str:
     return text
 
 
-def agent(model: str, *hooks: Any, **options: Any) -> Agent:
-    client = endstop.tap.wrap(AsyncOpenAI(base_url=harness.BASE, api_key="x", max_retries=0))
+def agent(model: str, *hooks: Any, tapped: bool = True, **options: Any) -> Agent:
+    client = AsyncOpenAI(base_url=harness.BASE, api_key="x", max_retries=0)
+    if tapped:
+        endstop.tap.wrap(client)
     chat = OpenAIModel(client=client, model_id=model)
     options = {"tools": [echo], "callback_handler": None} | options
     return Agent(model=chat, hooks=[*hooks], **options)
@@ -79,6 +81,12 @@ async def stopped(model: str, **given: Any) -> Outcome:
         return await one(model, **given)
     except EndstopStopped as stopped:
         return stopped.outcome
+
+
+@harness.case("stop")
+async def cached() -> Outcome:
+    """Without the tap, so that the message of Strands has the usage."""
+    return await one("m-cached", tapped=False)
 
 
 @harness.case("submitted")

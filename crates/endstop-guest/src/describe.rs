@@ -7,6 +7,64 @@ use endstop_wire::dialect::WireFormat;
 use endstop_wire::signal::finish::{Finish, finish_of};
 use endstop_wire::signal::precedence::{TurnFacts, signal};
 
+/// Tokens of a response, as a framework counts them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts {
+    /// Prompt tokens.
+    pub input: Option<u64>,
+    /// Generated tokens.
+    pub output: Option<u64>,
+    /// Prompt tokens read from a cache.
+    pub cached_input: Option<u64>,
+    /// Prompt tokens written to a cache.
+    pub cache_write: Option<u64>,
+    /// The part of `cache_write` that is stored for an hour.
+    pub cache_write_1h: Option<u64>,
+    /// Generated tokens spent on reasoning.
+    pub reasoning: Option<u64>,
+    /// All tokens together.
+    pub total: Option<u64>,
+}
+
+impl From<Counts> for Usage {
+    /// Cached tokens are part of the prompt, and reasoning is part of the output, unless the total counts them next to
+    /// those, or more tokens are cached than the prompt has: some frameworks pass on what the provider counted.
+    ///
+    /// ```
+    /// use endstop_core::Usage;
+    /// use endstop_guest::describe::Counts;
+    /// let of = |total| Usage::from(Counts {
+    ///     input: Some(100),
+    ///     output: Some(10),
+    ///     cached_input: Some(90),
+    ///     total: Some(total),
+    ///     ..Counts::default()
+    /// });
+    /// assert_eq!((of(110).prompt_tokens(), of(200).prompt_tokens()), (100, 190));
+    /// ```
+    fn from(counts: Counts) -> Usage {
+        let Counts { input, output, cached_input, cache_write, cache_write_1h, reasoning, total } =
+            counts;
+        let count = |tokens: Option<u64>| tokens.unwrap_or(0);
+        let cached = count(cached_input).saturating_add(count(cache_write));
+        let thought = count(reasoning);
+        let known = count(input).saturating_add(count(output));
+        let apart = total.map_or(0, |total| total.saturating_sub(known));
+        let both = cached.saturating_add(thought);
+        Usage {
+            input_tokens: input,
+            output_tokens: output,
+            cached_input_tokens: cached_input,
+            cache_write_tokens: cache_write,
+            cache_write_1h_tokens: cache_write_1h,
+            reasoning_tokens: reasoning,
+            cache_apart: cached > 0 && (apart == cached || apart == both || cached > count(input)),
+            reasoning_apart: thought > 0 && (apart == both || apart == thought && apart != cached),
+            ..Usage::default()
+        }
+    }
+}
+
 /// The content of a described response.
 #[derive(Default)]
 pub struct Description {

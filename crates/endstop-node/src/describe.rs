@@ -3,7 +3,7 @@
 use crate::detection::NativeDetection;
 use crate::response::count;
 use endstop_core::ToolCall;
-use endstop_guest::describe::Description;
+use endstop_guest::describe::{Counts, Description};
 use napi_derive::napi;
 
 /// A tool call as a framework describes it.
@@ -35,6 +35,15 @@ pub struct Described {
     pub output_tokens: Option<f64>,
     /// Prompt tokens read from a cache.
     pub cached_input_tokens: Option<f64>,
+    /// Prompt tokens written to a cache.
+    pub cache_write_tokens: Option<f64>,
+    /// The part of `cacheWriteTokens` that is stored for an hour.
+    #[napi(js_name = "cacheWrite1hTokens")]
+    pub cache_write_1h_tokens: Option<f64>,
+    /// Generated tokens spent on reasoning.
+    pub reasoning_tokens: Option<f64>,
+    /// All tokens together.
+    pub total_tokens: Option<f64>,
     /// Cost in US dollars.
     pub cost_usd: Option<f64>,
     /// The model that answered.
@@ -54,12 +63,15 @@ pub fn describe(given: Described) -> NativeDetection {
         finish: given.finish,
         calls: calls.collect(),
         refusal: given.refusal,
-        usage: endstop_core::Usage {
-            input_tokens: given.input_tokens.map(count),
-            output_tokens: given.output_tokens.map(count),
-            cached_input_tokens: given.cached_input_tokens.map(count),
-            ..endstop_core::Usage::default()
-        },
+        usage: endstop_core::Usage::from(Counts {
+            input: given.input_tokens.map(count),
+            output: given.output_tokens.map(count),
+            cached_input: given.cached_input_tokens.map(count),
+            cache_write: given.cache_write_tokens.map(count),
+            cache_write_1h: given.cache_write_1h_tokens.map(count),
+            reasoning: given.reasoning_tokens.map(count),
+            total: given.total_tokens.map(count),
+        }),
         cost_usd: given.cost_usd,
         model: given.model,
     }))

@@ -223,6 +223,14 @@ export interface Described {
   outputTokens?: number
   /** Prompt tokens read from a cache. */
   cachedInputTokens?: number
+  /** Prompt tokens written to a cache. */
+  cacheWriteTokens?: number
+  /** The part of `cacheWriteTokens` that is stored for an hour. */
+  cacheWrite1hTokens?: number
+  /** Generated tokens spent on reasoning. */
+  reasoningTokens?: number
+  /** All tokens together. */
+  totalTokens?: number
   /** Cost in US dollars. */
   costUsd?: number
   /** The model that answered. */

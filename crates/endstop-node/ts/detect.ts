@@ -33,6 +33,10 @@ const DESCRIPTION: Kinds<Description> = {
   inputTokens: 'amount',
   outputTokens: 'amount',
   cachedInputTokens: 'amount',
+  cacheWriteTokens: 'amount',
+  cacheWrite1hTokens: 'amount',
+  reasoningTokens: 'amount',
+  totalTokens: 'amount',
   costUsd: 'amount',
   model: 'text',
 };
@@ -123,8 +127,16 @@ export interface Description {
   readonly inputTokens?: number | undefined;
   /** Generated tokens. */
   readonly outputTokens?: number | undefined;
-  /** Prompt tokens read from a cache. */
+  /** Prompt tokens read from a cache. They are part of `inputTokens`, unless the total or their number shows otherwise. */
   readonly cachedInputTokens?: number | undefined;
+  /** Prompt tokens written to a cache, likewise. */
+  readonly cacheWriteTokens?: number | undefined;
+  /** The part of `cacheWriteTokens` that is stored for an hour. */
+  readonly cacheWrite1hTokens?: number | undefined;
+  /** Generated tokens spent on reasoning. They are part of `outputTokens`, unless the total shows otherwise. */
+  readonly reasoningTokens?: number | undefined;
+  /** All tokens together. */
+  readonly totalTokens?: number | undefined;
   /** Cost in US dollars. */
   readonly costUsd?: number | undefined;
   /** The model that answered. */

@@ -20,11 +20,11 @@
 // and says neither why it stopped nor what the loop cost. With the tap in the provider
 // (`createOpenAI({ fetch: tap() })`) the run sees the bytes; without it, what the model reports.
 
-import { type Detection, response } from '../detect.js';
+import { type Description, type Detection, response } from '../detect.js';
 import { ConfigError } from '../errors.js';
 import { type Kinds, readOptions, shown } from '../options.js';
 import type { Outcome } from '../outcome.js';
-import { type Attempt, type Ending, type Loop, requireVersion, type Result, Scope } from './base.js';
+import { type Attempt, type Ending, type Loop, numbersIn, requireVersion, type Result, Scope } from './base.js';
 
 const SUPPORTED = ['v2', 'v3', 'v4'];
 const RANGE = 'ai >=5 <8';
@@ -43,11 +43,16 @@ interface Generated {
   readonly finishReason: unknown;
   readonly usage: Record<string, any>;
   readonly response?: { readonly modelId?: string | undefined };
+  readonly providerMetadata?: Metadata | undefined;
 }
+
+/** The provider's own data about a response, by the name of the provider. */
+type Metadata = Record<string, Record<string, any> | undefined>;
 
 /** A language model of the SDK: what this adapter uses of `LanguageModelV2` to `LanguageModelV4`. */
 interface Model {
   readonly specificationVersion: string;
+  readonly provider?: string;
   doGenerate(options: any): PromiseLike<any>;
   doStream(options: any): PromiseLike<any>;
 }
@@ -112,10 +117,10 @@ export class Endstop extends Scope {
     return new Proxy(model, {
       get: (target, name) => {
         if (name === 'doGenerate') {
-          return (params: any) => this.#generate(params, (given) => inner.doGenerate(given));
+          return (params: any) => this.#generate(params, (given) => inner.doGenerate(given), inner);
         }
         if (name === 'doStream') {
-          return (params: any) => this.#stream(params, (given) => inner.doStream(given));
+          return (params: any) => this.#stream(params, (given) => inner.doStream(given), inner);
         }
         const value: unknown = Reflect.get(target, name, target);
         return typeof value === 'function' ? value.bind(target) : value;
@@ -143,11 +148,11 @@ export class Endstop extends Scope {
     specificationVersion: 'v4' as const,
     wrapGenerate: (given: { doGenerate: () => PromiseLike<any>; params: any; model: Model }) => {
       this.#checked(given.model);
-      return this.#generate(given.params, given.doGenerate);
+      return this.#generate(given.params, given.doGenerate, given.model);
     },
     wrapStream: (given: { doStream: () => PromiseLike<any>; params: any; model: Model }) => {
       this.#checked(given.model);
-      return this.#stream(given.params, given.doStream);
+      return this.#stream(given.params, given.doStream, given.model);
     },
   };
 
@@ -228,7 +233,7 @@ export class Endstop extends Scope {
     });
   }
 
-  async #generate(params: any, call: (params: any) => PromiseLike<any>): Promise<any> {
+  async #generate(params: any, call: (params: any) => PromiseLike<any>, model: Model): Promise<any> {
     const attempt = await this.#begin(params, false);
     let generated: Generated;
     try {
@@ -236,7 +241,7 @@ export class Endstop extends Scope {
     } catch (problem) {
       throw attempt.failed(problem);
     }
-    const { stopped } = this.#finished(attempt, described(generated));
+    const { stopped } = this.#finished(attempt, described(generated, model));
     if (stopped === null) return generated;
     const whole = generated.content.filter((part) => part.type !== 'tool-call');
     if (!stopped.isSuccess) throw attempt.loop.refused(stopped);
@@ -245,11 +250,11 @@ export class Endstop extends Scope {
     return isCall ? { ...generated, content: whole, finishReason: natural(generated.finishReason) } : generated;
   }
 
-  async #stream(params: any, call: (params: any) => PromiseLike<any>): Promise<any> {
+  async #stream(params: any, call: (params: any) => PromiseLike<any>, model: Model): Promise<any> {
     const attempt = await this.#begin(params, true);
     try {
       const result = await attempt.within(() => call(withSignal(params, attempt.loop.signal)));
-      return { ...result, stream: this.#watch(attempt, result.stream as ReadableStream<Part>) };
+      return { ...result, stream: this.#watch(attempt, result.stream as ReadableStream<Part>, model) };
     } catch (problem) {
       throw attempt.failed(problem);
     }
@@ -280,7 +285,7 @@ export class Endstop extends Scope {
    * Passes the parts of a stream. Calls wait for the finish, because the SDK runs a tool as soon as
    * its call arrives, and only the finish says if the call is whole.
    */
-  #watch(attempt: Attempt, stream: ReadableStream<Part>): ReadableStream<Part> {
+  #watch(attempt: Attempt, stream: ReadableStream<Part>, model: Model): ReadableStream<Part> {
     const reader = stream.getReader();
     const seen: Part[] = [];
     const waiting: Part[] = [];
@@ -289,7 +294,7 @@ export class Endstop extends Scope {
     const last = (part: Part | null): Part[] | null => {
       if (part?.type === 'error') return [{ ...part, error: attempt.failed(part['error']) }];
       if (part !== null && part.type !== 'finish') return null;
-      const { stopped } = this.#finished(attempt, describedStream(seen, part));
+      const { stopped } = this.#finished(attempt, describedStream(seen, part, model));
       if (stopped !== null && !stopped.isSuccess) return fail(stopped);
       const parts = stopped === null ? waiting : [];
       const isCall = stopped !== null && waiting.length > 0;
@@ -495,37 +500,63 @@ function withSignal(params: { abortSignal?: AbortSignal }, own: AbortSignal): ob
 }
 
 /** Describes a response by the model's own fields. */
-function described(generated: Generated): Detection {
-  const { content, finishReason, usage } = generated;
+function described(generated: Generated, model: Model): Detection {
+  const { content, finishReason, usage, providerMetadata } = generated;
   const texts = content.filter((part) => part.type === 'text').map((part) => String(part['text']));
   const calls = content.filter((part) => part.type === 'tool-call' && part['providerExecuted'] !== true);
-  return describe(texts.join(''), calls, finishReason, usage, generated.response?.modelId);
+  return describe(texts.join(''), calls, finishReason, countsOf(usage, providerMetadata ?? {}, model), generated.response?.modelId);
 }
 
 /** Describes a streamed response by its parts. */
-function describedStream(seen: readonly Part[], finish: Part | null): Detection {
+function describedStream(seen: readonly Part[], finish: Part | null, from: Model): Detection {
   const texts = seen.filter((part) => part.type === 'text-delta').map((part) => String(part['delta'] ?? ''));
   const calls = seen.filter((part) => part.type === 'tool-call' && part['providerExecuted'] !== true);
   const model = seen.find((part) => part.type === 'response-metadata')?.['modelId'] as string | undefined;
-  return describe(texts.join(''), calls, finish?.['finishReason'], finish?.['usage'] ?? {}, model);
+  const counts = countsOf(finish?.['usage'] ?? {}, finish?.['providerMetadata'] ?? {}, from);
+  return describe(texts.join(''), calls, finish?.['finishReason'], counts, model);
 }
 
 function describe(
   text: string,
   calls: readonly Part[],
   finishReason: unknown,
-  usage: Record<string, any>,
+  counts: Partial<Description>,
   model: string | undefined,
 ): Detection {
   return response({
     text,
     finish: finishOf(finishReason),
     calls: calls.map((call) => ({ id: call['toolCallId'], name: call['toolName'], arguments: call['input'] })),
-    inputTokens: countOf(usage['inputTokens']),
-    outputTokens: countOf(usage['outputTokens']),
-    cachedInputTokens: usage['cachedInputTokens'] ?? usage['inputTokens']?.cacheRead,
     model,
+    ...numbersIn(counts),
   });
+}
+
+/**
+ * Returns the counts of a response. Those of version 5 of the SDK are the provider's own: the input of Anthropic and Bedrock has no
+ * cached tokens in it, and what they wrote to a cache is only in their data.
+ */
+function countsOf(usage: Record<string, any>, metadata: Metadata, model: Model): Partial<Description> {
+  const { inputTokens: input, outputTokens: output } = usage;
+  const raw = usage['raw'] ?? metadata['anthropic']?.['usage'];
+  const cacheWrite1hTokens: number | undefined = raw?.cache_creation?.ephemeral_1h_input_tokens;
+  if (typeof input === 'object' && input !== null) {
+    const { total: inputTokens, cacheRead: cachedInputTokens, cacheWrite: cacheWriteTokens } = input;
+    return { inputTokens, outputTokens: output?.total, cachedInputTokens, cacheWriteTokens, cacheWrite1hTokens, reasoningTokens: output?.reasoning };
+  }
+  const { cachedInputTokens, reasoningTokens, totalTokens } = usage;
+  const cacheWriteTokens = metadata['anthropic']?.['cacheCreationInputTokens'] ?? metadata['bedrock']?.['usage']?.cacheWriteInputTokens;
+  const isApart = /anthropic|bedrock/.test(model.provider ?? '');
+  const all = (input ?? 0) + (output ?? 0) + (cachedInputTokens ?? 0) + (cacheWriteTokens ?? 0);
+  return {
+    inputTokens: input,
+    outputTokens: output,
+    cachedInputTokens,
+    cacheWriteTokens,
+    cacheWrite1hTokens,
+    reasoningTokens,
+    totalTokens: isApart ? all : totalTokens,
+  };
 }
 
 /** The finish values of the SDK that stand for one of a provider. It makes up `unknown`, `other` and `error`. */
@@ -546,12 +577,6 @@ function finishOf(given: unknown): string | null {
 /** Returns the finish of an answer, in the form of the SDK's version. */
 function natural(given: unknown): unknown {
   return typeof given === 'object' ? { ...given, unified: 'stop' } : 'stop';
-}
-
-/** Reads a count, which later versions of the SDK split into parts. */
-function countOf(given: unknown): number | undefined {
-  const count = typeof given === 'object' && given !== null ? (given as { total?: number }).total : given;
-  return typeof count === 'number' ? count : undefined;
 }
 
 /** Returns the result of a tool in a prompt. */

@@ -2,7 +2,7 @@
 
 import { AsyncLocalStorage } from 'node:async_hooks';
 import type { Call } from '../binding.js';
-import type { Detection } from '../detect.js';
+import type { Description, Detection } from '../detect.js';
 import { ConfigError, EndstopStopped, VersionError } from '../errors.js';
 import type { Outcome } from '../outcome.js';
 import { type Declared, type ModelCall, type ResultOptions, type ResumeOptions, Run, type RunOptions } from '../run.js';
@@ -539,6 +539,11 @@ export abstract class Scope {
   protected isSilent(_loop: Loop): boolean {
     return true;
   }
+}
+
+/** Returns the counts that are numbers: a provider may send anything. */
+export function numbersIn(counts: Partial<Description>): Partial<Description> {
+  return Object.fromEntries(Object.entries(counts).filter(([, count]) => Number.isFinite(count) && (count as number) >= 0));
 }
 
 /** Throws `VersionError` unless the version is one of those that an adapter supports. */

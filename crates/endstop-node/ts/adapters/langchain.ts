@@ -22,11 +22,11 @@
 // runs with half of its arguments; a loop ends with `GraphRecursionError`. Without the tap, a refusal
 // of a streamed response and the half of a call that LangChain repaired are not seen.
 
-import { type Detection, response } from '../detect.js';
+import { type Description, type Detection, response } from '../detect.js';
 import { ConfigError, VersionError } from '../errors.js';
 import type { Outcome } from '../outcome.js';
 import type { Declared } from '../run.js';
-import { type Ending, type Fed, type Loop, type Result, Scope } from './base.js';
+import { type Ending, type Fed, type Loop, numbersIn, type Result, Scope } from './base.js';
 
 const RANGE = 'langchain >=1.2.20 <2';
 
@@ -41,7 +41,7 @@ interface Message {
   readonly invalid_tool_calls?: readonly { id?: string; name?: string; args?: string }[];
   readonly response_metadata?: Record<string, any>;
   readonly additional_kwargs?: Record<string, any>;
-  readonly usage_metadata?: { input_tokens: number; output_tokens: number };
+  readonly usage_metadata?: Usage;
   getType?(): string;
 }
 
@@ -55,6 +55,18 @@ interface State {
 interface Request {
   readonly messages: readonly Message[];
   readonly runtime?: { readonly signal?: AbortSignal };
+}
+
+/** Parts of a count, by name. */
+type Details = Readonly<Record<string, number | undefined>>;
+
+/** The counts of a message. Cached tokens are part of the input, and reasoning is part of the output. */
+interface Usage {
+  readonly input_tokens?: number;
+  readonly output_tokens?: number;
+  readonly total_tokens?: number;
+  readonly input_token_details?: Details;
+  readonly output_token_details?: Details;
 }
 
 /** What the adapter remembers of a loop. */
@@ -211,8 +223,27 @@ function described(message: Message): Detection {
     finish: typeof finish === 'string' ? finish : null,
     calls: [...calls, ...broken],
     refusal: message.additional_kwargs?.['refusal'] as string | undefined,
-    inputTokens: message.usage_metadata?.input_tokens,
-    outputTokens: message.usage_metadata?.output_tokens,
     model: (facts['model_name'] ?? facts['model']) as string | undefined,
+    ...numbersIn(countsOf(message.usage_metadata ?? {})),
   });
+}
+
+/** Returns the counts of a message. */
+function countsOf(usage: Usage): Partial<Description> {
+  // A service tier stands before the name: `flex_cache_read`.
+  const part = (details: Details | undefined, name: string): number =>
+    Object.entries(details ?? {}).reduce((sum, [key, count]) => (key === name || key.endsWith(`_${name}`) ? sum + (count ?? 0) : sum), 0);
+  const given = usage.input_token_details;
+  // Of Anthropic these two replace the sum, or stand next to it.
+  const hour = part(given, 'ephemeral_1h_input_tokens');
+  const written = hour + part(given, 'ephemeral_5m_input_tokens');
+  return {
+    inputTokens: usage.input_tokens,
+    outputTokens: usage.output_tokens,
+    cachedInputTokens: part(given, 'cache_read'),
+    cacheWriteTokens: written > 0 ? written : part(given, 'cache_creation'),
+    cacheWrite1hTokens: hour,
+    reasoningTokens: part(usage.output_token_details, 'reasoning'),
+    totalTokens: usage.total_tokens,
+  };
 }

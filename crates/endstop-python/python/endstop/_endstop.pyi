@@ -1174,6 +1174,10 @@ def response(
     input_tokens: int | None = None,
     output_tokens: int | None = None,
     cached_input_tokens: int | None = None,
+    cache_write_tokens: int | None = None,
+    cache_write_1h_tokens: int | None = None,
+    reasoning_tokens: int | None = None,
+    total_tokens: int | None = None,
     cost_usd: float | None = None,
     model: str | None = None,
 ) -> Detection:
@@ -1181,6 +1185,10 @@ def response(
 
     `finish` is the provider's finish value as it sent it, in any format. None means that none
     arrived: the response then counts as cut, and never as a success.
+
+    Cached tokens are part of `input_tokens`, and reasoning is part of `output_tokens`, unless
+    `total_tokens` counts them next to those, as some providers do, or more tokens are cached
+    than `input_tokens` says.
     """
 
 def run_files(path: str | PathLike[str]) -> tuple[list[Path], str | None]:

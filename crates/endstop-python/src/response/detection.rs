@@ -7,7 +7,7 @@ use crate::fields::class;
 use crate::json;
 use crate::turn::Call;
 use endstop_core::ToolCall;
-use endstop_guest::describe::{Description, describe};
+use endstop_guest::describe::{Counts, Description, describe};
 use endstop_guest::detection_fields;
 use endstop_wire::RequestFacts;
 use endstop_wire::detect::request_facts;
@@ -82,10 +82,15 @@ pub(crate) enum GivenCall<'py> {
 ///
 /// `finish` is the provider's finish value as it sent it, in any format. None means that none arrived: the response then counts as cut, and never as a
 /// success.
+///
+/// Cached tokens are part of `input_tokens`, and reasoning is part of `output_tokens`, unless `total_tokens` counts them
+/// next to those, as some providers do, or more tokens are cached than `input_tokens` says.
 #[pyfunction]
 #[pyo3(signature = (
     text = "", *, finish, calls = Vec::new(), refusal = None, input_tokens = None,
-    output_tokens = None, cached_input_tokens = None, cost_usd = None, model = None,
+    output_tokens = None, cached_input_tokens = None, cache_write_tokens = None,
+    cache_write_1h_tokens = None, reasoning_tokens = None, total_tokens = None, cost_usd = None,
+    model = None,
 ))]
 #[expect(clippy::too_many_arguments, reason = "keywords of a Python function")]
 pub(crate) fn response(
@@ -96,6 +101,10 @@ pub(crate) fn response(
     input_tokens: Option<u64>,
     output_tokens: Option<u64>,
     cached_input_tokens: Option<u64>,
+    cache_write_tokens: Option<u64>,
+    cache_write_1h_tokens: Option<u64>,
+    reasoning_tokens: Option<u64>,
+    total_tokens: Option<u64>,
     cost_usd: Option<f64>,
     model: Option<String>,
 ) -> Detection {
@@ -108,12 +117,15 @@ pub(crate) fn response(
         finish: finish.map(str::to_owned),
         calls: calls.collect(),
         refusal,
-        usage: endstop_core::Usage {
-            input_tokens,
-            output_tokens,
-            cached_input_tokens,
-            ..endstop_core::Usage::default()
-        },
+        usage: endstop_core::Usage::from(Counts {
+            input: input_tokens,
+            output: output_tokens,
+            cached_input: cached_input_tokens,
+            cache_write: cache_write_tokens,
+            cache_write_1h: cache_write_1h_tokens,
+            reasoning: reasoning_tokens,
+            total: total_tokens,
+        }),
         cost_usd,
         model,
     }))

@@ -20,11 +20,23 @@ from endstop import (
     Policy,
     Price,
     Run,
+    Usage,
     tap,
 )
 from endstop._types import RunEnding
 
-__all__ = ["Asked", "Ended", "Fed", "Live", "Settings", "arguments", "feed", "feed_failure", "why"]
+__all__ = [
+    "Asked",
+    "Ended",
+    "Fed",
+    "Live",
+    "Settings",
+    "arguments",
+    "feed",
+    "feed_failure",
+    "tokens_of",
+    "why",
+]
 
 OnEnd = Callable[[Outcome], None]
 Ended = tuple[RunEnding, str]
@@ -356,6 +368,19 @@ class _Refused(Exception):
 def arguments(value: object) -> str:
     """Returns the arguments of a call as JSON text."""
     return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def tokens_of(usage: Usage) -> dict[str, Any]:
+    """Returns the counts of a response that was decoded, as `endstop.response` takes them."""
+    return {
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "cached_input_tokens": usage.cached_input_tokens,
+        "cache_write_tokens": usage.cache_write_tokens,
+        "cache_write_1h_tokens": usage.to_dict().get("cache_write_1h_tokens"),
+        "reasoning_tokens": usage.reasoning_tokens,
+        "total_tokens": usage.total_tokens,
+    }
 
 
 def plain(value: object) -> Any:

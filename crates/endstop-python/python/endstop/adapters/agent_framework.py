@@ -247,12 +247,30 @@ def _described(response: ChatResponse[Any]) -> Detection:
     """Describes a response of the framework."""
     contents = [content for message in response.messages for content in message.contents]
     calls = [content for content in contents if content.type == "function_call"]
-    usage: Any = response.usage_details or {}
     return endstop.response(
         response.text,
         finish=str(response.finish_reason) if response.finish_reason else None,
         calls=[(call.call_id or "", call.name or "", arguments(call.arguments)) for call in calls],
-        input_tokens=usage.get("input_token_count"),
-        output_tokens=usage.get("output_token_count"),
         model=response.model,
+        **_tokens(response.usage_details or {}),
     )
+
+
+def _tokens(usage: Any) -> dict[str, Any]:
+    """Returns the counts of a response, as `endstop.response` takes them."""
+    # The counts of Anthropic's client have names of its own, and the input has no cached tokens in it.
+    read, written = (
+        usage.get(f"anthropic.cache_{one}_input_tokens") for one in ("read", "creation")
+    )
+    given, output = usage.get("input_token_count"), usage.get("output_token_count")
+    total = usage.get("total_token_count")
+    if read is not None or written is not None:
+        total = (given or 0) + (output or 0) + (read or 0) + (written or 0)
+    return {
+        "input_tokens": given,
+        "output_tokens": output,
+        "cached_input_tokens": usage.get("cache_read_input_token_count", read),
+        "cache_write_tokens": usage.get("cache_creation_input_token_count", written),
+        "reasoning_tokens": usage.get("reasoning_output_token_count"),
+        "total_tokens": total,
+    }

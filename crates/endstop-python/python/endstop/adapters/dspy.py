@@ -55,7 +55,7 @@ from dspy.utils.callback import BaseCallback
 import endstop
 from endstop import Detection, tap
 from endstop._endstop import api_of
-from endstop.adapters._base import Asked, arguments
+from endstop.adapters._base import Asked, arguments, tokens_of
 from endstop.adapters._scope import Scope, Stopped
 from endstop.tap import Observer
 
@@ -204,17 +204,14 @@ class Endstop(Scope, BaseCallback):
         asked = self._live.open(of)
         if held is None or asked is None or not self.run.running:
             return
-        usage = held.usage
         turn = held
         if calls:
             turn = endstop.response(
                 held.text,
                 finish="tool_calls",
                 calls=calls,
-                input_tokens=usage.input_tokens,
-                output_tokens=usage.output_tokens,
-                cached_input_tokens=usage.cached_input_tokens,
                 model=held.model,
+                **tokens_of(held.usage),
             )
         asked.feed([*asked.recording.take(), turn])
 
@@ -414,10 +411,22 @@ class _Stream:
         # The last event has the server's chunk with the usage, or else the one with the finish value.
         choices = (end.provider_data or {}).get("choices")
         finish = choices[0].get("finish_reason") if choices else end.finish_reason
-        usage = end.usage
         return endstop.response(
             self._text,
             finish="tool_calls" if finish == "tool_call" else finish,
-            input_tokens=usage.input_tokens if usage else None,
-            output_tokens=usage.output_tokens if usage else None,
+            **_tokens(end.usage),
         )
+
+
+def _tokens(usage: Any) -> dict[str, Any]:
+    """Returns the counts of a response, as `endstop.response` takes them: DSPy has them as the provider sent them."""
+    if usage is None:
+        return {}
+    return {
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "cached_input_tokens": usage.cache_read_tokens,
+        "cache_write_tokens": usage.cache_write_tokens,
+        "reasoning_tokens": usage.reasoning_tokens,
+        "total_tokens": usage.total_tokens,
+    }

@@ -331,7 +331,6 @@ def _last(outcome: Outcome, response: LlmResponse) -> LlmResponse:
 def _described(response: LlmResponse, parts: list[types.Part]) -> Detection:
     """Describes a response of ADK, whose finish values are those of Gemini."""
     calls = [part.function_call for part in parts if part.function_call]
-    usage = response.usage_metadata
     finish: Any = response.finish_reason or response.error_code
     finish = getattr(finish, "value", finish)
     if calls and finish == "STOP":
@@ -341,7 +340,23 @@ def _described(response: LlmResponse, parts: list[types.Part]) -> Detection:
         _text(parts),
         finish=finish,
         calls=[(call.id or "", call.name or "", arguments(call.args or {})) for call in calls],
-        input_tokens=usage.prompt_token_count if usage else None,
-        output_tokens=usage.candidates_token_count if usage else None,
         model=response.model_version,
+        **_tokens(response.usage_metadata),
     )
+
+
+def _tokens(usage: Any) -> dict[str, Any]:
+    """Returns the counts of a response, as `endstop.response` takes them. Only the total says if the candidates have the
+    thoughts in them: those of LiteLLM have, and those of Gemini have not."""
+    if usage is None:
+        return {}
+    given = usage.prompt_token_count
+    return {
+        "input_tokens": None if given is None else given + (usage.tool_use_prompt_token_count or 0),
+        "output_tokens": usage.candidates_token_count,
+        "cached_input_tokens": usage.cached_content_token_count,
+        # No field of the class: ADK adds it for models that are not Gemini.
+        "cache_write_tokens": getattr(usage, "cache_creation_input_tokens", None),
+        "reasoning_tokens": usage.thoughts_token_count,
+        "total_tokens": usage.total_token_count,
+    }

@@ -218,12 +218,24 @@ def _described(output: ModelOutput) -> Detection:
     calls = output.message.tool_calls or []
     # A call whose arguments could not be parsed is evidence that it was cut.
     texts = ["{" if call.parse_error else arguments(call.arguments) for call in calls]
-    usage = output.usage
     return endstop.response(
         output.completion,
         finish=_FINISH.get(output.stop_reason),
         calls=[(call.id, call.function, text) for call, text in zip(calls, texts, strict=True)],
-        input_tokens=usage.input_tokens if usage else None,
-        output_tokens=usage.output_tokens if usage else None,
         model=output.model,
+        **_tokens(output.usage),
     )
+
+
+def _tokens(usage: Any) -> dict[str, Any]:
+    """Returns the counts of an output, as `endstop.response` takes them. Inspect takes what is cached off the input."""
+    if usage is None:
+        return {}
+    read, written = usage.input_tokens_cache_read, usage.input_tokens_cache_write
+    return {
+        "input_tokens": usage.input_tokens + (read or 0) + (written or 0),
+        "output_tokens": usage.output_tokens,
+        "cached_input_tokens": read,
+        "cache_write_tokens": written,
+        "reasoning_tokens": usage.reasoning_tokens,
+    }

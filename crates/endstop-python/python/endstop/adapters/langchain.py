@@ -525,13 +525,33 @@ def _described(message: AIMessage) -> Detection:
     calls = [(c["id"] or "", c["name"], arguments(c["args"])) for c in message.tool_calls]
     # Arguments that LangChain could not read are evidence that the call was cut.
     calls += [(c["id"] or "", c["name"] or "", c["args"] or "") for c in message.invalid_tool_calls]
-    usage = message.usage_metadata
     return endstop.response(
         str(message.text),
         finish=finish,
         calls=calls,
         refusal=message.additional_kwargs.get("refusal"),
-        input_tokens=usage["input_tokens"] if usage else None,
-        output_tokens=usage["output_tokens"] if usage else None,
         model=facts.get("model_name") or facts.get("model"),
+        **_tokens(message.usage_metadata or {}),
     )
+
+
+def _tokens(usage: Any) -> dict[str, Any]:
+    """Returns the counts of a message, as `endstop.response` takes them."""
+
+    def part(side: str, name: str) -> int:
+        # A service tier stands before the name: `flex_cache_read`.
+        details = (usage.get(f"{side}_token_details") or {}).items()
+        return sum(n or 0 for key, n in details if key == name or key.endswith(f"_{name}"))
+
+    # Of Anthropic these two replace the sum, or stand next to it.
+    hour = part("input", "ephemeral_1h_input_tokens")
+    written = hour + part("input", "ephemeral_5m_input_tokens")
+    return {
+        "input_tokens": usage.get("input_tokens"),
+        "output_tokens": usage.get("output_tokens"),
+        "cached_input_tokens": part("input", "cache_read"),
+        "cache_write_tokens": written or part("input", "cache_creation"),
+        "cache_write_1h_tokens": hour,
+        "reasoning_tokens": part("output", "reasoning"),
+        "total_tokens": usage.get("total_tokens"),
+    }

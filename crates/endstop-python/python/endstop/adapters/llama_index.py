@@ -47,7 +47,7 @@ from llama_index.core.workflow.errors import (
 
 import endstop
 from endstop import Detection, tap
-from endstop.adapters._base import arguments
+from endstop.adapters._base import arguments, tokens_of
 from endstop.adapters._scope import Conversations, Ended, Scope, Stopped
 
 __all__ = ["Endstop", "EndstopStopped", "Guarded", "tapped"]
@@ -255,8 +255,11 @@ def _described(output: AgentOutput) -> Detection:
             "tap the model: endstop.adapters.llama_index.tapped(llm)"
         )
     finish = choices[0].get("finish_reason") if choices else None
+    # Some servers put the usage into the chunk with the finish value.
+    counted = endstop.detect([raw], api="openai-chat").usage if choices else None
     return endstop.response(
         output.response.content or "",
         finish=finish,
         calls=[(c.tool_id, c.tool_name, arguments(c.tool_kwargs)) for c in output.tool_calls],
+        **(tokens_of(counted) if counted else {}),
     )

@@ -307,7 +307,21 @@ def _described(response: ModelResponse, model: Any) -> Detection:
         finish=finish,
         calls=calls,
         refusal=facts.get("refusal"),
-        input_tokens=response.usage.input_tokens,
-        output_tokens=response.usage.output_tokens,
         model=response.model_name,
+        **_tokens(response.usage),
     )
+
+
+def _tokens(usage: Any) -> dict[str, Any]:
+    """Returns the counts of a response, as `endstop.response` takes them: those of Pydantic AI are inclusive."""
+    if getattr(usage, "unmeasured_requests", 0):
+        # The provider did not count, and the zeros stand for nothing.
+        return {}
+    return {
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "cached_input_tokens": usage.cache_read_tokens,
+        "cache_write_tokens": usage.cache_write_tokens,
+        "cache_write_1h_tokens": getattr(usage, "cache_write_1h_tokens", None),
+        "reasoning_tokens": getattr(usage, "output_reasoning_tokens", None),
+    }

@@ -177,4 +177,8 @@ def _described(response: AfterModelCallEvent.ModelStopResponse) -> Detection:
         calls=[(call["toolUseId"], call["name"], arguments(call["input"])) for call in calls],
         input_tokens=usage.get("inputTokens"),
         output_tokens=usage.get("outputTokens"),
+        # Next to the input for some providers, and in it for others; the total tells them apart.
+        cached_input_tokens=usage.get("cacheReadInputTokens"),
+        cache_write_tokens=usage.get("cacheWriteInputTokens"),
+        total_tokens=usage.get("totalTokens"),
     )
