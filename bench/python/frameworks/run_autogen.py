@@ -305,4 +305,22 @@ async def forgotten() -> Outcome:
     return stop.outcome
 
 
+@harness.case("error_max_budget_usd")
+async def run_inside_of_a_run() -> Outcome:
+    """The agent in the tool has a condition of its own, whose run the outer one pays for."""
+    ended: list[Outcome] = []
+    settings = {**harness.LIMITS, "on_end": ended.append}
+
+    async def helper(text: str) -> str:
+        """Help."""
+        async with EndstopTermination(**settings) as inner:
+            await agent(inner, "m-budget", max_tool_iterations=9).run(task="go")
+        return "helped"
+
+    async with EndstopTermination(**harness.LIMITS, max_budget_usd=0.5) as stop:
+        await agent(stop, "m-ten", tools=[helper], max_tool_iterations=9).run(task="go")
+    assert [(one.termination, one.model_calls) for one in ended] == [("cancelled", 2)], ended
+    return stop.outcome
+
+
 harness.main("autogen", run)

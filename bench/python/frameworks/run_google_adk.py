@@ -21,6 +21,7 @@ from pydantic import BaseModel
 
 import endstop
 from endstop import Outcome
+from endstop.adapters._scope import Scope
 from endstop.adapters.google_adk import EndstopPlugin
 
 
@@ -332,4 +333,23 @@ async def own_limit() -> Outcome:
 
 
 # Gemini's format marks no refusal.
+@harness.case("stop")
+async def run_inside_of_a_run() -> Outcome:
+    """A run of another framework in a tool: the run of the invocation pays for it."""
+
+    def helper(text: str) -> str:
+        """Help."""
+        said = endstop.response("ok", finish="stop", input_tokens=100, output_tokens=50)
+        with Scope(**harness.LIMITS) as inner:
+            inner.before_call()
+            inner.after_call(lambda: said)
+        return str(inner.outcome.answer)
+
+    outcome = (await Program(agent("m-once", tools=[helper])).go()).outcome
+    # Two calls of the server, and the one of the tool.
+    assert (outcome.model_calls, round(outcome.cost_usd or 0, 9)) == (3, 0.6), outcome
+    harness.get("/reset")
+    return (await Program(agent("m-once")).go()).outcome
+
+
 harness.main("google-adk", run, absent=("refusal",))

@@ -385,6 +385,21 @@ async def sub_agent_over_budget() -> Any:
     return await Program("ten", [sub_agent("budget")], limits=limits).go(raises=Exception)
 
 
+@harness.case("error_max_budget_usd")
+async def run_inside_of_a_run() -> Any:
+    """The agent in the tool has a middleware of its own, whose run the outer one pays for."""
+    inner = Program("budget", tapped=False)
+
+    @tool
+    async def echo(text: str) -> str:
+        """Echo."""
+        return str((await inner.agent.ainvoke(GO))["messages"][-1].text)
+
+    outcome = await Program("ten", [echo], limits={"max_budget_usd": 0.5}).go()
+    assert (inner.outcome.termination, inner.outcome.model_calls) == ("cancelled", 2)
+    return outcome
+
+
 @harness.case("stop")
 async def model_call_in_a_tool() -> Any:
     inner = model("stop")
@@ -548,7 +563,8 @@ async def interrupt_in_a_sub_agent() -> Any:
     state = await outer.agent.ainvoke(GO, thread())
     assert "__interrupt__" in state and outer.heard == inner.heard == []
     await outer.agent.ainvoke(Command(resume=True), thread())
-    assert outer.outcome.model_calls + inner.outcome.model_calls == 4
+    # The outer run pays for the inner one, which it was resumed with.
+    assert (outer.outcome.model_calls, inner.outcome.model_calls) == (4, 2)
     assert harness.RAN == ["x"]
     harness.get("/reset")
     harness.RAN.clear()

@@ -609,4 +609,20 @@ async def hooks_forgotten() -> Any:
     return hooks.outcome
 
 
+@harness.case("error_max_budget_usd")
+async def run_inside_of_a_run() -> Any:
+    """The agent in the tool has hooks of its own, whose run the outer one pays for."""
+    ended: list[endstop.Outcome] = []
+
+    @function_tool
+    async def helper(text: str) -> str:
+        """Help."""
+        ended.append(await once(agent("budget")))
+        return "helped"
+
+    outcome = await once(agent("ten", tools=[helper]), max_budget_usd=0.5)
+    assert [(one.termination, one.model_calls) for one in ended] == [("cancelled", 2)]
+    return outcome
+
+
 harness.main("openai-agents", run)

@@ -308,7 +308,7 @@ async def delegation_over_budget() -> Any:
 
 @harness.case("stop")
 async def delegation_with_a_guard() -> Any:
-    """An agent with a capability of its own has a run of its own, which is not booked twice."""
+    """An agent with a capability of its own has a run of its own, which the outer one pays for, once."""
     inner, outer = Program("parallel"), Program("once", tools=False)
 
     @outer.agent.tool
@@ -317,7 +317,7 @@ async def delegation_with_a_guard() -> Any:
 
     await outer.go()
     calls = outer.outcome.model_calls, inner.outcome.model_calls
-    assert calls == (2, 2) and sum(harness.get("/stats").values()) == 4, calls
+    assert calls == (4, 2) and sum(harness.get("/stats").values()) == 4, calls
     harness.get("/reset")
     inner.heard.clear()
     return await inner.go()
@@ -641,6 +641,24 @@ async def test_models() -> Any:
 @harness.case("error_content_filtered")
 async def refusal_untapped() -> Any:
     return await Program("refusal", tapped=False).go(raises=Exception)
+
+
+@harness.case("error_max_budget_usd")
+async def run_inside_of_a_run() -> endstop.Outcome:
+    """The agent in the tool has a capability of its own, whose run the outer one pays for."""
+    inner = Program("budget", tapped=False)
+    outer = Program("ten", tools=False, limits={"max_budget_usd": 0.5})
+
+    @outer.agent.tool_plain
+    async def echo(text: str) -> str:
+        """Echo."""
+        with suppress(EndstopStopped):
+            await inner.agent.run("go", usage_limits=FREE)
+        return "stopped"
+
+    outcome = await outer.go()
+    assert (inner.outcome.termination, inner.outcome.model_calls) == ("cancelled", 2)
+    return outcome
 
 
 harness.main("pydantic-ai", run)

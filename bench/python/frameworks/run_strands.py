@@ -277,4 +277,26 @@ async def forgotten() -> Outcome:
     return hooks.outcome
 
 
+@harness.case("error_max_budget_usd")
+async def run_inside_of_a_run() -> Outcome:
+    """The agent in the tool has hooks of its own, whose run the outer one pays for."""
+    ended: list[Outcome] = []
+    settings = {**harness.LIMITS, "on_end": ended.append}
+
+    @tool
+    async def helper(text: str) -> str:
+        """Help.
+
+        Args:
+            text: the text
+        """
+        async with EndstopHooks(**settings) as hooks:
+            return str(await agent("m-budget", hooks).invoke_async("go"))
+
+    harness.LIMITS["max_budget_usd"] = 0.5
+    outcome = await stopped("m-ten", tools=[helper])
+    assert [(one.termination, one.model_calls) for one in ended] == [("cancelled", 2)]
+    return outcome
+
+
 harness.main("strands", run)

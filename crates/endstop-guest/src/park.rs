@@ -350,6 +350,8 @@ fn rebuild(parked: Parked, policy: Option<Box<dyn TerminationPolicy>>) -> Option
     state.last = last;
     state.limits = limits;
     state.at = at;
+    // The runs around it were charged before it was parked.
+    state.note_charged();
     Some(state)
 }
 

@@ -14,8 +14,8 @@ use crate::response::Detection;
 use crate::ticket::Ticket;
 use endstop_core::guest::{Guest, Spending};
 use endstop_core::{
-    GuestMode, Limit, LimitError, Limits, ModelError, NanoUsd, NestedEnding, Outcome, Run, RunSpec,
-    Termination, ToolReport, TurnDelta, Usage, Window,
+    ErrorClass, GuestMode, Limit, LimitError, Limits, ModelError, NanoUsd, NestedEnding, Outcome,
+    Run, RunSpec, Termination, ToolReport, TurnDelta, Usage, Window,
 };
 use serde_json::{Map, Value};
 use std::sync::Arc;
@@ -42,6 +42,8 @@ pub struct RunState {
     handles: u32,
     /// Time of the last event, as the caller gave it.
     pub(crate) at: Duration,
+    /// The part of its spending that the run around it was charged for.
+    charged: Spending,
     /// `true` if the run is parked: its state is somewhere else now.
     pub(crate) parked: bool,
     /// The text that this process has taken, if the run was resumed.
@@ -98,6 +100,7 @@ impl RunState {
             handles: 0,
             at: Duration::ZERO,
             wall_ms: None,
+            charged: Spending::default(),
             parked: false,
             ticket: None,
         }
@@ -280,6 +283,35 @@ impl RunState {
         self.step(at, index, |talk| talk.ask(at, handle.number, ask, in_flight))
     }
 
+    /// Asks if the model may be called again, before it is known that it will be. `false`: the run has ended, because
+    /// a limit is reached.
+    pub fn may(&mut self, at: Duration) -> bool {
+        self.tick(at);
+        self.end_if_reached(at, |_| true)
+    }
+
+    /// Asks if a nested run, or another one that the run pays for, may call a model. `false`: the run has ended, also
+    /// because its money or tokens are spent, or its time is over. Its turns are no limit for others.
+    pub fn may_spend(&mut self, at: Duration) -> bool {
+        self.tick(at);
+        self.end_if_reached(at, |limit| matches!(limit, Limit::MaxBudgetUsd | Limit::MaxTokens))
+    }
+
+    /// Ends the run if a limit that counts is reached. `false`: it has ended.
+    fn end_if_reached(&mut self, at: Duration, counts: impl Fn(Limit) -> bool) -> bool {
+        let is_reached =
+            |run: &Run| run.checks().iter().any(|check| check.met && counts(check.limit));
+        if self.run().is_some_and(is_reached) {
+            // The kernel refuses the call, with its own evidence.
+            let handle = self.handle("");
+            if self.ask(at, &handle, Ask::default()) {
+                let problem = "the call was not made";
+                self.failed(at, &handle, ModelError::new(ErrorClass::InvalidRequest, problem));
+            }
+        }
+        self.is_running()
+    }
+
     /// Feeds a response, after asking for its call if the caller did not.
     pub fn turn(&mut self, at: Duration, handle: &Handle, mut found: Detection) -> Turn {
         self.windows(at, &std::mem::take(&mut found.decoded.windows));
@@ -400,14 +432,29 @@ impl RunState {
         if is_answered || self.talks.iter().any(Conversation::is_calling) {
             return;
         }
-        let ceilings = [Limit::MaxTurns, Limit::MaxBudgetUsd, Limit::MaxTokens];
         let is_reached = |run: &Run| {
-            run.checks().iter().any(|check| check.met && ceilings.contains(&check.limit))
+            run.checks().iter().any(|check| {
+                let counts = match check.limit {
+                    Limit::MaxTurns => spending.turns > 0,
+                    limit => matches!(limit, Limit::MaxBudgetUsd | Limit::MaxTokens),
+                };
+                check.met && counts
+            })
         };
         if self.run().is_some_and(is_reached) {
             // The kernel refuses the next call by this ceiling, with its own evidence.
             self.step(at, deciding, |talk| talk.ask(at, 0, Ask::default(), 0));
         }
+    }
+
+    /// Returns what the run has spent that no run around it was charged for. Its turns and tool calls are its own.
+    pub fn uncharged(&self) -> Spending {
+        Spending { turns: 0, tool_calls: 0, ..self.spending().since(&self.charged) }
+    }
+
+    /// Notes that the run around this one was charged for all that was spent so far.
+    pub fn note_charged(&mut self) {
+        self.charged = self.spending();
     }
 
     /// Adds what a response of another agent has cost: at the price of its own model, or the one that

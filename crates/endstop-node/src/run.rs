@@ -387,6 +387,27 @@ impl NativeRun {
         self.continues(env, at, |state, at| state.spent_on(at, found))
     }
 
+    /// Adds what another run has spent since it was last added.
+    #[napi(catch_unwind)]
+    pub fn spent_by(&self, env: Env, at: f64, run: &NativeRun) -> Result<bool> {
+        let more = run.take()?.uncharged();
+        let running = self.continues(env, at, |state, at| state.spent(at, &more))?;
+        run.take()?.note_charged();
+        Ok(running)
+    }
+
+    /// Asks if the model may be called again, before it is known that it will be.
+    #[napi(catch_unwind)]
+    pub fn may(&self, env: Env, at: f64) -> Result<bool> {
+        self.step(env, at, RunState::may)
+    }
+
+    /// Asks if a run that this one pays for may call a model.
+    #[napi(catch_unwind)]
+    pub fn may_spend(&self, env: Env, at: f64) -> Result<bool> {
+        self.step(env, at, RunState::may_spend)
+    }
+
     /// Changes limits of the run, and leaves the others. What was spent so far counts against the new ones.
     #[napi(catch_unwind)]
     pub fn set_limits(&self, env: Env, at: f64, limits: String) -> Result<bool> {
@@ -503,13 +524,6 @@ impl NativeRun {
     #[napi(catch_unwind)]
     pub fn elapsed(&self) -> Result<f64> {
         Ok(self.take()?.elapsed().as_secs_f64() * 1e3)
-    }
-
-    /// True if the next model call would be refused, because a limit is reached.
-    #[napi(catch_unwind)]
-    pub fn is_limited(&self) -> Result<bool> {
-        let state = self.take()?;
-        Ok(state.run().is_none_or(|run| run.checks().iter().any(|check| check.met)))
     }
 
     /// Returns the progress of the run.

@@ -489,3 +489,80 @@ test('middleware does what the model does', async () => {
   await assert.rejects(endstop.during(() => endstop.middleware.wrapGenerate(given)), EndstopStopped);
   assert.equal(endstop.outcome.termination, 'error_output_truncated');
 });
+
+const CACHED = 'in=2,out=10,cached=0.2,cache_write=2.5,cache_write_1h=4';
+
+test('cached tokens have their price', async () => {
+  const metadata = (usage) => ({ anthropic: { usage, cacheCreationInputTokens: usage.cache_creation_input_tokens } });
+  const cases = [
+    // Versions 6 and 7: the total has everything in it.
+    ['v3', 'openai.chat', { inputTokens: { total: 1e6, cacheRead: 9e5 }, outputTokens: { total: 0 } }, undefined, 0.38],
+    ['v3', 'anthropic.messages', { inputTokens: { total: 1e6, cacheRead: 6e5, cacheWrite: 3e5 }, outputTokens: { total: 0 }, raw: { cache_creation: { ephemeral_1h_input_tokens: 1e5 } } }, undefined, 0.2 + 0.12 + 0.5 + 0.4],
+    // Version 5: the input of OpenAI has it, and those of Anthropic and Bedrock have not.
+    ['v2', 'openai.chat', { inputTokens: 1e6, cachedInputTokens: 9e5, outputTokens: 0, totalTokens: 1e6 }, undefined, 0.38],
+    ['v2', 'anthropic.messages', { inputTokens: 6e5, cachedInputTokens: 3e5, outputTokens: 0, totalTokens: 6e5 }, metadata({ cache_creation_input_tokens: 1e5 }), 1.2 + 0.06 + 0.25],
+    ['v2', 'amazon-bedrock', { inputTokens: 9e5, cachedInputTokens: 1e5, outputTokens: 0, totalTokens: 9e5 }, undefined, 1.82],
+    // Gemini's thoughts are next to the output, as the total says.
+    ['v2', 'google.generative-ai', { inputTokens: 1e6, cachedInputTokens: 9e5, outputTokens: 1e4, reasoningTokens: 2e4, totalTokens: 1.03e6 }, undefined, 0.38 + 0.3],
+    // A provider may send anything.
+    ['v2', 'odd', { inputTokens: 1e6, outputTokens: 0, cachedInputTokens: 'many', reasoningTokens: Number.NaN, totalTokens: -1 }, undefined, 2],
+  ];
+  for (const [version, provider, usage, providerMetadata, expected] of cases) {
+    const finishReason = version === 'v2' ? 'stop' : { unified: 'stop', raw: 'stop' };
+    const answer = { content: [{ type: 'text', text: '42' }], finishReason, usage, providerMetadata, warnings: [] };
+    const parts = [{ type: 'text-delta', id: 't', delta: '42' }, { type: 'finish', finishReason, usage, providerMetadata }];
+    const start = (controller) => { parts.forEach((part) => controller.enqueue(part)); controller.close(); };
+    const given = { specificationVersion: version, provider, modelId: 'm', doGenerate: async () => answer, doStream: async () => ({ stream: new ReadableStream({ start }) }) };
+    for (const read of [(wrapped) => wrapped.doGenerate(ask), partsOf]) {
+      const endstop = new Endstop({ price: CACHED });
+      await endstop.during(() => read(endstop.model(given)));
+      assert.ok(Math.abs(endstop.outcome.costUsd - expected) < 1e-9, `${provider} ${version}: ${endstop.outcome.costUsd}`);
+    }
+  }
+});
+
+test('langchain counts cached tokens by their names', async () => {
+  const cases = [
+    [{ cache_read: 9e5 }, 0.38],
+    [{ flex_cache_read: 9e5 }, 0.38],
+    [{ cache_creation: 5e5 }, 1 + 1.25],
+    [{ cache_creation: 0, ephemeral_5m_input_tokens: 3e5, ephemeral_1h_input_tokens: 2e5 }, 1 + 0.75 + 0.8],
+  ];
+  for (const [input_token_details, expected] of cases) {
+    const endstop = new LangChain({ price: CACHED });
+    const { wrapModelCall } = endstop.middleware((config) => config);
+    const usage_metadata = { input_tokens: 1e6, output_tokens: 0, total_tokens: 1e6, input_token_details };
+    const message = { getType: () => 'ai', text: '42', tool_calls: [], response_metadata: { finish_reason: 'stop' }, usage_metadata };
+    await endstop.during(async () => ({ messages: [await wrapModelCall({ messages: [] }, async () => message)] }));
+    assert.ok(Math.abs(endstop.outcome.costUsd - expected) < 1e-9, String(endstop.outcome.costUsd));
+  }
+});
+
+test('a budget holds in the runs inside of a run', async () => {
+  const price = 'in=1000,out=2000';
+  const outer = new Endstop({ price, maxBudgetUsd: 0.7 });
+  const [middle, inner] = [new Endstop({ price }), new Endstop({ price })];
+  const calling = model([1, 2, 3, 4, 5].map((n) => ({ raw: 'tool_calls', calls: [{ ...CALL, toolCallId: `c${n}`, input: `{"n":${n}}` }] })));
+  let ended = null;
+  await assert.rejects(outer.during(async () => {
+    await outer.model(calling).doGenerate(ask);
+    await middle.during(async () => {
+      await middle.model(model([{ raw: 'tool_calls', calls: [CALL] }])).doGenerate(ask);
+      await inner.during(async () => {
+        const wrapped = inner.model(calling);
+        try {
+          for (let n = 0; n < 9; n++) {
+            const { content } = await wrapped.doGenerate(ask);
+            inner.run.result(content[0].toolCallId, String(n));
+          }
+        } finally {
+          ended = inner.run.finished();
+        }
+      });
+    });
+  }), EndstopStopped);
+  assert.deepEqual([ended.termination, ended.modelCalls], ['cancelled', 2]);
+  const { outcome } = outer;
+  assert.deepEqual([outcome.termination, outcome.modelCalls, outcome.turns], ['error_max_budget_usd', 4, 1]);
+  assert.ok(Math.abs(outcome.costUsd - 0.8) < 1e-9, String(outcome.costUsd));
+});

@@ -252,6 +252,23 @@ test('results and observations reach the run', () => {
   assert.equal(new Run().fault('hook', 'broke').termination, 'error_during_execution');
 });
 
+test('what a run has spent is added once', () => {
+  const [outer, inner] = [new Run({ price: 'in=1000,out=0', maxTurns: 2 }), new Run({ price: 'in=1000,out=0' })];
+  for (const spent of [0.1, 0.2]) {
+    inner.result(inner.turn(tool(spent * 10, `{"text":"${spent}"}`)).calls[0], 'x');
+    assert.ok(outer.spent(inner) && outer.spent(inner));
+    assert.ok(Math.abs(outer.costUsd - spent) < 1e-9, String(outer.costUsd));
+  }
+  assert.ok(outer.turns === 0 && outer.maySpend() && outer.may());
+  assert.throws(() => outer.spent(outer), (e) => e instanceof ConfigError && /pass another run/.test(e.message));
+  const resumed = Run.resume(inner.park());
+  outer.spent(resumed);
+  resumed.turn(chat('42'));
+  outer.spent(resumed);
+  const outcome = outer.close();
+  assert.ok(Math.abs(outcome.costUsd - 0.3) < 1e-9 && outcome.modelCalls === 3);
+});
+
 test('worker threads have runs of their own', async () => {
   const body = `
     const { Run, policy, detect } = require('@endstop/node');

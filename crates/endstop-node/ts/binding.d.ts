@@ -87,6 +87,12 @@ export declare class NativeRun {
   spent(at: number, spent: SpentFields): boolean
   /** Adds what a response of another agent has cost, which is not a turn of this run. */
   spentOn(at: number, response: NativeDetection): boolean
+  /** Adds what another run has spent since it was last added. */
+  spentBy(at: number, run: NativeRun): boolean
+  /** Asks if the model may be called again, before it is known that it will be. */
+  may(at: number): boolean
+  /** Asks if a run that this one pays for may call a model. */
+  maySpend(at: number): boolean
   /** Changes limits of the run, and leaves the others. What was spent so far counts against the new ones. */
   setLimits(at: number, limits: string): boolean
   /** Checks the clock. False: the run has ended. */
@@ -119,8 +125,6 @@ export declare class NativeRun {
   isParked(): boolean
   /** Milliseconds for which the run has run, as of its last event. */
   elapsed(): number
-  /** True if the next model call would be refused, because a limit is reached. */
-  isLimited(): boolean
   /** Returns the progress of the run. */
   progress(): Progress
 }

@@ -366,10 +366,13 @@ export class Run extends Calls {
   }
 
   /**
-   * Adds what a nested run, such as a sub-agent, has spent. Its turns count towards `max_turns`. A
-   * `Detection` is a response of another agent: it has the price of its own model, and is not a turn.
+   * Adds what a nested run, such as a sub-agent, has spent: the `Run` itself, of which each part is added once; a
+   * `Detection` of one of its calls, which has the price of its own model; or numbers, whose turns count towards
+   * `max_turns`.
    */
-  spent(given: SpentFields | Detection): boolean {
+  spent(given: SpentFields | Detection | Run): boolean {
+    if (given === this) throw new ConfigError('spent: pass another run, because this one has counted its own');
+    if (given instanceof Run) return this.continues(this.step((at) => this.native.spentBy(at, given.native)));
     if (given instanceof Detection) return this.continues(this.step((at) => this.native.spentOn(at, nativeOf(given))));
     readOptions('spent', given, SPENT);
     return this.continues(this.step((at) => this.native.spent(at, given)));
@@ -389,13 +392,15 @@ export class Run extends Calls {
    * a limit is reached.
    */
   may(): boolean {
-    if (!this.tick()) return false;
-    if (!bound(() => this.native.isLimited())) return true;
-    const call = this.call();
-    const may = call.ask();
-    // The limit is that of the next call, so it was refused; if not, it is not made.
-    if (may) call.close();
-    return may;
+    return this.continues(this.step((at) => this.native.may(at)));
+  }
+
+  /**
+   * Asks if a nested run, or another one that this run pays for, may call a model. False: the run has ended, also
+   * because its money or tokens are spent, or its time is over. Its turns are no limit for others.
+   */
+  maySpend(): boolean {
+    return this.continues(this.step((at) => this.native.maySpend(at)));
   }
 
   /** Checks the clock. False: the run has ended. */

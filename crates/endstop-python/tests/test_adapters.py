@@ -9,6 +9,7 @@ import importlib
 import importlib.util
 import json
 import sys
+import threading
 import tomllib
 from importlib import metadata
 from pathlib import Path
@@ -257,6 +258,91 @@ def test_budget_holds_in_sub_agents() -> None:
                 client.post("http://x/v1/chat/completions", json={"model": "m"})
                 sent += 1
     assert sent == 3 and stop.outcome.termination == Termination.ERROR_MAX_BUDGET_USD
+
+
+def call(number: int) -> endstop.Detection:
+    """A response that costs $0.20 and calls a tool."""
+    calls = [(f"c{number}", "f", "{}")]
+    return endstop.response(finish="tool_calls", calls=calls, input_tokens=100, output_tokens=50)
+
+
+def test_run_inside_another_is_charged_once() -> None:
+    """Three levels, of which the middle one is of another object; a budget of the outer one stops the inner one."""
+    price = "in=1000,out=2000"
+    # Made before the outer block: what counts is where it is entered.
+    middle = _scope.Scope(price=price)
+    with _scope.Scope(price=price, max_budget_usd=0.7) as outer:
+        outer.before_call()
+        outer.after_call(lambda: call(1))
+        with middle, pytest.raises(_scope.Stopped) as stopped:
+            middle.before_call()
+            middle.after_call(lambda: call(1))
+            with _scope.Scope(price=price) as inner:
+                for number in range(9):
+                    inner.before_call()
+                    inner.after_call(lambda number=number: call(number))
+                    inner.after_tool(f"c{number}", str(number))
+        assert stopped.value.outcome == inner.outcome
+        assert (inner.outcome.termination, inner.outcome.model_calls) == (Termination.CANCELLED, 2)
+        assert inner.outcome.cost_usd == pytest.approx(0.4)
+        assert middle.outcome.cost_usd == pytest.approx(0.6)
+    outcome = outer.outcome
+    assert outcome.termination == Termination.ERROR_MAX_BUDGET_USD
+    assert outcome.cost_usd == pytest.approx(0.8)
+    assert (outcome.turns, outcome.model_calls, outcome.usage.total_tokens) == (1, 4, 600)
+
+
+def test_run_inside_another_is_found_by_its_context() -> None:
+    """In another thread or task a run belongs to the context that was copied there."""
+    price = "in=1000,out=2000"
+
+    def work() -> endstop.Outcome:
+        with tap.record(), _scope.Scope(price=price) as inner:
+            inner.before_call()
+            inner.after_call(answer)
+        return inner.outcome
+
+    with _scope.Scope(price=price) as outer:
+        outer.before_call()
+        outer.after_call(lambda: call(1))
+        outer.after_tool("c1", "x")
+        for context, cost in ((contextvars.copy_context(), 0.4), (contextvars.Context(), 0.4)):
+            thread = threading.Thread(target=context.run, args=(work,))
+            thread.start()
+            thread.join()
+            assert outer.run.cost_usd == pytest.approx(cost)
+        outer.before_call()
+        outer.after_call(answer)
+    assert outer.outcome.termination == Termination.STOP
+    # One that works on after the answer is not stopped by it.
+    assert outer._live.allows()
+
+
+def test_langchain_counts_have_their_names() -> None:
+    pytest.importorskip("langchain", reason="langchain is not installed")
+    langchain = importlib.import_module("endstop.adapters.langchain")
+    messages = importlib.import_module("langchain_core.messages")
+
+    def cost(usage: dict[str, Any]) -> float | None:
+        message = messages.AIMessage("42", response_metadata={"finish_reason": "stop"})
+        message.usage_metadata = {
+            "output_tokens": 0,
+            "total_tokens": usage["input_tokens"],
+            **usage,
+        }
+        run = Run(price="in=2,out=10,cached=0.2,cache_write=2.5,cache_write_1h=4")
+        run.turn(langchain._described(message))
+        return run.close().cost_usd
+
+    read = {"input_tokens": 1_000_000, "input_token_details": {"flex_cache_read": 900_000}}
+    assert cost(read) == pytest.approx(0.38)
+    for total in (0, 300_000):
+        parts = {"ephemeral_5m_input_tokens": 200_000, "ephemeral_1h_input_tokens": 100_000}
+        written = {
+            "input_tokens": 300_000,
+            "input_token_details": {"cache_creation": total, **parts},
+        }
+        assert cost(written) == pytest.approx(0.5 + 0.4)
 
 
 def test_paused_scope_does_not_end() -> None:

@@ -300,6 +300,48 @@ def test_nested_spending_counts() -> None:
     assert outcome.turns == 2 and outcome.cost_usd == pytest.approx(0.5)
 
 
+def test_spending_of_a_run_is_added_once() -> None:
+    outer, inner = Run(price="in=1000,out=0", max_turns=2), Run(price="in=1000,out=0")
+    for spent in (0.1, 0.2):
+        inner.turn(
+            endstop.response(finish="tool_calls", calls=[("c", "f", "{}")], input_tokens=100)
+        )
+        inner.result("c", "x")
+        assert outer.spent(inner) and outer.spent(inner)
+        assert outer.cost_usd == pytest.approx(spent)
+    assert outer.turns == 0 and outer.may_spend()
+    with pytest.raises(endstop.ConfigError, match="pass another run"):
+        outer.spent(outer)
+    # What was added before a park is not added again.
+    resumed = Run.resume(inner.park())
+    assert outer.spent(resumed)
+    resumed.turn(endstop.response("42", finish="stop", input_tokens=100))
+    outer.spent(resumed)
+    outcome = outer.close()
+    assert outcome.cost_usd == pytest.approx(0.3) and outcome.model_calls == 3
+
+
+def test_cached_tokens_have_their_price() -> None:
+    """A framework counts cached tokens in the input or next to it, and reasoning likewise."""
+    price = "in=2,out=10,cached=0.2,cache_write=2.5,cache_write_1h=4"
+
+    def cost(**counts: int) -> float | None:
+        run = Run(price=price)
+        run.turn(endstop.response("42", finish="stop", output_tokens=0, **counts))
+        return run.close().cost_usd
+
+    assert cost(input_tokens=1_000_000, cached_input_tokens=900_000) == pytest.approx(0.38)
+    apart = {"input_tokens": 100_000, "cached_input_tokens": 900_000}
+    assert cost(**apart) == cost(**apart, total_tokens=1_000_000) == pytest.approx(0.38)
+    few = {"input_tokens": 900_000, "cached_input_tokens": 100_000}
+    assert cost(**few, total_tokens=1_000_000) == pytest.approx(1.82)
+    written = {"input_tokens": 1_000_000, "cache_write_tokens": 600_000}
+    assert cost(**written) == pytest.approx(0.8 + 1.5)
+    assert cost(**written, cache_write_1h_tokens=200_000) == pytest.approx(0.8 + 1.0 + 0.8)
+    thought = {"input_tokens": 0, "reasoning_tokens": 100_000}
+    assert cost(**thought) == 0 and cost(**thought, total_tokens=100_000) == pytest.approx(1.0)
+
+
 def test_two_threads_get_an_error_and_no_deadlock() -> None:
     entered, leave = threading.Event(), threading.Event()
 

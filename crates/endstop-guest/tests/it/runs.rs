@@ -6,7 +6,7 @@ use endstop_core::{
     ErrorClass, GuestMode, Limits, Message, ModelError, NanoUsd, Price, RunSpec, SignalReason,
     Termination, ToolCall, ToolPolicy, ToolReport, ToolStatus, Usage,
 };
-use endstop_guest::describe::{Description, describe};
+use endstop_guest::describe::{Counts, Description, describe};
 use endstop_guest::park::Terms;
 use endstop_guest::pricing::{Pricing, read_price};
 use endstop_guest::response::Detection;
@@ -605,10 +605,81 @@ fn spending_that_reaches_ceiling_ends_run() {
     answered.turn(START, &own(), describe(used(said("42", "stop", vec![]), 100)));
     answered.spent(START, &spent(2.0, 0));
     assert_eq!(answered.close(START, true, "", None).termination, Termination::Stop);
+    // The turns of the run are used up, and others may still work for the last one.
+    let mut last = run(Limits { max_turns: Some(1), ..limits() }, Some(price));
+    last.turn(START, &own(), describe(said("", "tool_calls", vec![call("a", "{}")])));
+    last.spent(START, &spent(0.5, 0));
+    assert!(last.may_spend(START) && !last.may(START));
+    assert_eq!(last.outcome().unwrap().termination, Termination::ErrorMaxTurns);
     let mut calling = run(limits(), Some(price));
     assert!(calling.ask(START, &own(), Ask::default()));
     calling.spent(START, &spent(2.0, 0));
     assert!(calling.is_running());
+}
+
+#[test]
+fn nested_spending_is_charged_once() {
+    let price = read_price(1.0, 1.0, None, None).unwrap();
+    let limits = Limits { max_budget_usd: Some(250e-6), max_turns: Some(2), ..Limits::default() };
+    let mut outer = run(limits, Some(price));
+    outer.turn(START, &own(), describe(used(said("", "tool_calls", vec![call("a", "{}")]), 100)));
+    assert!(outer.may_spend(START), "no limit is reached");
+    let mut inner = run(Limits::default(), Some(price));
+    let charge = |outer: &mut RunState, inner: &mut RunState| {
+        outer.spent(START, &inner.uncharged());
+        inner.note_charged();
+    };
+    for round in 1..=2_u64 {
+        let id = round.to_string();
+        inner.turn(
+            START,
+            &own(),
+            describe(used(said("", "tool_calls", vec![call(&id, "{}")]), 100)),
+        );
+        let _ = inner.result(START, &own(), &id, ToolReport::new(ToolStatus::Ok, id.clone()));
+        charge(&mut outer, &mut inner);
+        charge(&mut outer, &mut inner);
+        assert_eq!(outer.spending().cost, NanoUsd((round + 1) * 100_000));
+        assert_eq!(outer.may_spend(START), round == 1, "the budget holds for both");
+    }
+    let outcome = outer.outcome().unwrap();
+    assert_eq!(outcome.termination, Termination::ErrorMaxBudgetUsd);
+    assert_eq!((outcome.turns, outcome.model_calls), (1, 3), "turns of the inner run are its own");
+    // What was charged before a park is not charged again.
+    let parked = inner.park(START).unwrap();
+    let mut resumed = RunState::resume(&parked, Terms::default()).unwrap();
+    assert!(resumed.uncharged().is_nothing());
+    resumed.turn(START, &own(), describe(used(said("42", "stop", vec![]), 100)));
+    assert_eq!(resumed.uncharged().cost, NanoUsd(100_000));
+}
+
+#[test]
+fn total_tells_what_is_counted_apart() {
+    let price = read_price(2.0, 10.0, Some(0.2), Some(2.5)).unwrap();
+    let cost = |input, output, cached, written, reasoning, total| {
+        let usage = Usage::from(Counts {
+            input: Some(input),
+            output: Some(output),
+            cached_input: Some(cached),
+            cache_write: Some(written),
+            reasoning: Some(reasoning),
+            total,
+            ..Counts::default()
+        });
+        price.cost(&usage).0 / 1_000
+    };
+    // 100 tokens of the prompt, 800 of a cache, 100 into one, 10 of the answer and 30 of thoughts.
+    let right = 100 * 2 + 160 + 250 + 40 * 10;
+    for (name, found) in [
+        ("all included", cost(1_000, 40, 800, 100, 30, Some(1_040))),
+        ("no total", cost(1_000, 40, 800, 100, 30, None)),
+        ("cache apart", cost(100, 40, 800, 100, 30, Some(1_040))),
+        ("more cached than the prompt has", cost(100, 40, 800, 100, 30, Some(140))),
+        ("thoughts apart", cost(1_000, 10, 800, 100, 30, Some(1_040))),
+        ("both apart", cost(100, 10, 800, 100, 30, Some(1_040))),
+    ] {
+        assert_eq!(found, right, "{name}");
+    }
 }
 
 #[test]

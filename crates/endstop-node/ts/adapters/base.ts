@@ -68,10 +68,12 @@ export class Loop {
     const spend = (detection: Detection): void => {
       this.#rest.take();
       if (this.run.running) this.run.spent(detection);
+      this.charge();
     };
     this.#rest = new Recording(spend, async () => {
-      if (this.run.running) await this.run.wait();
-      if (!this.mayContinue()) throw new EndstopStopped(this.run.finished());
+      await this.#wait();
+      if (this.run.parked || this.#maySpend()) return;
+      throw new EndstopStopped(this.run.finished());
     });
   }
 
@@ -132,9 +134,35 @@ export class Loop {
     return isBusy && answered.length === 0 ? `#${(this.#names += 1)}` : '';
   }
 
-  /** Asks if the framework may call the model again. False: the run has ended. */
+  /** Asks if the framework may call the model again. False: the run has ended, also because the one around it failed. */
   mayContinue(): boolean {
-    return this.run.running && this.run.may();
+    return this.#isAllowed() && this.run.may();
+  }
+
+  #maySpend(): boolean {
+    return this.#isAllowed() && this.run.maySpend();
+  }
+
+  /** Cancels the run if the one around it has ended, and not by an answer. False: the run has ended. */
+  #isAllowed(): boolean {
+    const { outer, run } = this;
+    const isOver = outer !== null && !outer.run.parked && !outer.#maySpend() && !outer.run.finished().isSuccess;
+    if (isOver && run.running) run.cancel();
+    return run.running;
+  }
+
+  /** Charges what is new to the run around this one. */
+  charge(): void {
+    const { outer, run } = this;
+    if (outer === null || run.parked || outer.run.parked) return;
+    outer.run.spent(run);
+    outer.charge();
+  }
+
+  /** Waits as long as the next model call must, also for the run around this one. */
+  async #wait(signal?: AbortSignal): Promise<void> {
+    if (this.outer !== null) await this.outer.#wait(signal);
+    if (this.run.running) await this.run.wait(signal);
   }
 
   /**
@@ -146,8 +174,9 @@ export class Loop {
     const answered = results.map((result) => result.id);
     const owner = answered.map((id) => this.#ownerOf(id)).find((one) => one !== undefined);
     for (const { id, output, status } of results) this.result(id, output, status === undefined ? {} : { status });
-    if (this.run.running) await this.run.wait(signal);
+    await this.#wait(signal);
     if (this.isOver) throw used(this.run);
+    this.#isAllowed();
     // After the wait, so that it does not take the conversation of a call that came before.
     const of = owner ?? this.#conversation(answered);
     this.#attempts += 1;
@@ -161,6 +190,7 @@ export class Loop {
 
   /** Forgets an attempt that has ended. */
   ended(attempt: Attempt, isFailed: boolean): void {
+    this.charge();
     this.#open.delete(attempt);
     if (isFailed) this.#failed.add(attempt.of);
   }
@@ -228,17 +258,8 @@ export class Loop {
   /** Ends or parks the run unless it has ended, marks the loop as gone, and charges it to the run around it. */
   #over(end: () => void): void {
     if (this.run.running) end();
-    if (this.isOver) return;
     this.isOver = true;
-    if (this.outer?.run.running !== true || this.run.parked) return;
-    const { usage, costUsd, costUnknown, modelCalls } = this.run.finished();
-    this.outer.run.spent({
-      inputTokens: usage.inputTokens ?? 0,
-      outputTokens: usage.outputTokens ?? 0,
-      modelCalls,
-      costUnknown,
-      ...(costUsd === null ? {} : { costUsd }),
-    });
+    this.charge();
   }
 }
 

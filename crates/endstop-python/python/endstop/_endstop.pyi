@@ -706,7 +706,7 @@ class Run(_Calls):
         """Feeds named values and measurements for policies, such as `last_reward`."""
     def spent(
         self,
-        response: Response | None = None,
+        response: Response | Run | None = None,
         *,
         input_tokens: int = 0,
         output_tokens: int = 0,
@@ -714,15 +714,20 @@ class Run(_Calls):
         cost_unknown: bool = False,
         turns: int = 0,
     ) -> bool:
-        """Adds what a nested run, such as a sub-agent, has spent: the response of one of its calls,
-        which is priced by its model, or numbers. `cost_usd` is what is known of its cost;
-        `cost_unknown` is True if that is not all, and need not be given without it. Its turns
-        count towards `max_turns`. A ceiling that is reached ends the run, unless its last
-        response was an answer.
+        """Adds what a nested run, such as a sub-agent, has spent: the Run itself, of which each
+        part is added once; the response of one of its calls, which is priced by its model; or
+        numbers. `cost_usd` is what is known of its cost; `cost_unknown` is True if that is not
+        all, and need not be given without it. Its turns count towards `max_turns`. A ceiling
+        that is reached ends the run, unless its last response was an answer.
         """
     def set_limits(self, limits: Limits) -> bool:
         """Changes limits of the run by name, and leaves the others as they are. What was spent so
         far counts against the new ones.
+        """
+    def may_spend(self) -> bool:
+        """Asks if a nested run, or another one that this run pays for, may call a model. False: the
+        run has ended, also because its money or tokens are spent, or its time is over. Its turns
+        are no limit for others.
         """
     def tick(self) -> bool:
         """Checks the clock. False: the run has ended."""

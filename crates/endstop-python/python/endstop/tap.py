@@ -34,8 +34,11 @@ __all__ = ["AsyncTransport", "Recording", "Transport", "record", "use", "wrap"]
 Client = TypeVar("Client")
 
 
-class Waits(Protocol):
-    """What a request waits for before it is sent."""
+class Owner(Protocol):
+    """The run of an adapter that requests belong to. They wait as its model calls do."""
+
+    @property
+    def live(self) -> object: ...
 
     def wait(self) -> object: ...
 
@@ -45,16 +48,16 @@ class Waits(Protocol):
 class Recording:
     """The responses of model calls, in the order of their ends. `each` is called with every response
     at its end, `before` ahead of every request; an exception of `before` refuses the request. Before that a
-    request waits as `waits` says."""
+    request waits, unless it is that of a model call, which has waited."""
 
     def __init__(
         self,
         each: Callable[[Detection], None] | None = None,
         before: Callable[[], None] | None = None,
-        waits: Waits | None = None,
+        owner: Owner | None = None,
     ) -> None:
         self.detections: list[Detection] = []
-        self._each, self._before, self._waits = each, before, waits
+        self._each, self._before, self.owner = each, before, owner
         self._open: list[Observer] = []
         self.left = False
         """True if the reader of the last response closed it before its end, without an error."""
@@ -90,7 +93,9 @@ def record(
 ) -> AbstractContextManager[Recording]:
     """Records the responses to requests of this context, also in the tasks that it starts. `each`
     is called with every response at its end."""
-    return use(Recording(each))
+    recording, around = Recording(each), _CURRENT.get()
+    recording.owner = around.owner if around is not None else None
+    return use(recording)
 
 
 @contextmanager
@@ -249,18 +254,20 @@ class Exchange:
         path = request.url.raw_path.decode("ascii", "replace")
         self._api = api_of(request.method, path) if self._recording is not None else None
         known = self._recording if self._api is not None else None
-        self._waits, self._before = (known._waits, known._before) if known else (None, None)
+        self._before = known._before if known else None
+        # The requests of a model call have no condition: it was asked for, and has waited.
+        self._owner = known.owner if known and self._before is not None else None
 
     def permit(self) -> None:
         """Waits, or refuses the request, if its recording does."""
-        if self._waits is not None:
-            self._waits.wait()
+        if self._owner is not None:
+            self._owner.wait()
         if self._before is not None:
             self._before()
 
     async def permit_async(self) -> None:
-        if self._waits is not None:
-            await self._waits.wait_async()
+        if self._owner is not None:
+            await self._owner.wait_async()
         if self._before is not None:
             self._before()
 

@@ -175,8 +175,8 @@ impl Run {
         })
     }
 
-    /// Adds what a nested run, such as a sub-agent, has spent: the response of one of its calls, which is
-    /// priced by its model, or numbers. `cost_usd` is what is known of its cost; `cost_unknown` is True if that is
+    /// Adds what a nested run, such as a sub-agent, has spent: the Run itself, of which each part is added once; the
+    /// response of one of its calls, which is priced by its model; or numbers. `cost_usd` is what is known of its cost; `cost_unknown` is True if that is
     /// not all, and need not be given without it. Its turns count towards `max_turns`. A ceiling that is reached
     /// ends the run, unless its last response was an answer.
     #[pyo3(signature = (response = None, *, input_tokens = 0, output_tokens = 0, cost_usd = None,
@@ -197,6 +197,20 @@ impl Run {
                 let message =
                     "spent: pass the response or the numbers, because the response has them";
                 return Err(error(py, Exception::Config, message));
+            }
+            if let Ok(run) = response.cast::<Run>() {
+                let inner = &run.get().steps;
+                if Arc::ptr_eq(inner, &self.steps) {
+                    let message = "spent: pass another run, because this one has counted its own";
+                    return Err(error(py, Exception::Config, message));
+                }
+                let more = Spending { turns, ..inner.peek(py)?.uncharged() };
+                let running = self.steps.step(py, |state, at| {
+                    state.spent(at, &more);
+                    state.is_running()
+                })?;
+                inner.peek(py)?.note_charged();
+                return Ok(running);
             }
             let last = self.steps.peek(py)?.api();
             let facts = RequestFacts::default();
@@ -240,6 +254,12 @@ impl Run {
         changed
             .map(|()| running)
             .map_err(|problem| error(py, Exception::Config, problem.to_string()))
+    }
+
+    /// Asks if a nested run, or another one that this run pays for, may call a model. False: the run has ended, also
+    /// because its money or tokens are spent, or its time is over. Its turns are no limit for others.
+    fn may_spend(&self, py: Python<'_>) -> PyResult<bool> {
+        self.steps.step(py, RunState::may_spend)
     }
 
     /// Checks the clock. False: the run has ended.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
@@ -82,11 +82,6 @@ class Settings:
         limits = {name: value for name, value in self.limits.items() if name != "max_calls"}
         return cast(Limits, limits)
 
-    def known(self, parked: str | None = None) -> dict[str, Any]:
-        """The limits of a run, or of a parked one that is resumed."""
-        before = {} if parked is None else json.loads(parked)["limits"]
-        return {**before, **self.limits}
-
 
 class Fed(NamedTuple):
     """What a framework must do after a response."""
@@ -109,22 +104,29 @@ class Live:
         run: Run,
         on_end: OnEnd | None = None,
         stopped: Callable[[Outcome], Exception] | None = None,
-        limits: Mapping[str, Any] | None = None,
     ) -> None:
         self.run = run
         self.rest = tap.Recording(self._spend, self._permit, self)
         """The responses to requests that are not the run's own model calls."""
+        self.outer = around()
+        """The run of an adapter around this one, which pays for it; None if there is none."""
         self.asked: dict[str, Asked] = {}
         """The model calls whose response is awaited, by conversation."""
         self.saw_call = False
         """True once a model call was asked for."""
         self._on_end = on_end
         self._stopped = stopped or _Refused
-        self._limits = limits or {}
         self.lock = threading.Lock()
+
+    @property
+    def live(self) -> Live:
+        """The run itself."""
+        return self
 
     def wait(self) -> None:
         """Waits as long as the next model call must, in a thread of the framework's own."""
+        if self.outer is not None:
+            self.outer.wait()
         self.book()
         with suppress(BusyError):
             if not self.run.parked:
@@ -132,6 +134,8 @@ class Live:
 
     async def wait_async(self) -> None:
         """Waits as long as the next model call must, while other tasks run."""
+        if self.outer is not None:
+            await self.outer.wait_async()
         self.book()
         with suppress(BusyError):
             if not self.run.parked:
@@ -143,6 +147,8 @@ class Live:
         """Asks for a model call of a conversation. None: the run has ended."""
         self.book()
         self.saw_call = True
+        if self.outer is not None and not self.outer.allows():
+            self.run.cancel()
         asked = Asked(self, of, recording)
         if not asked.call.ask(streaming=streaming):
             return None
@@ -159,8 +165,19 @@ class Live:
         here = [asked for asked in named if tap.is_attached(asked.recording)]
         return next(iter(here or named), None)
 
+    def allows(self) -> bool:
+        """Returns False if a run inside of this one must stop: this one has ended, and not by an answer."""
+        with suppress(BusyError):
+            if self.run.parked:
+                return True
+            if self.outer is not None and self.run.running and not self.outer.allows():
+                self.run.cancel()
+            return self.run.may_spend() or self.run.finished().is_success
+        return True
+
     def book(self) -> None:
-        """Books the responses that belong to no model call of the run."""
+        """Books the responses that belong to no model call of the run, and charges all that is new to the run
+        around it."""
         # A thread that is booking already takes these, too; and so does the next hook, if a policy
         # in Python makes the call while the run waits for it.
         waiting = self.rest.detections
@@ -176,10 +193,19 @@ class Live:
                 waiting.clear()
             finally:
                 self.lock.release()
+        self._charge()
+
+    def _charge(self) -> None:
+        if self.outer is not None:
+            # A run that another thread works with is charged at the next step.
+            with suppress(BusyError, ConfigError):
+                self.outer.run.spent(self.run)
+                self.outer.book()
 
     def end(self, outcome: Outcome | None = None) -> Outcome:
         """Reports the outcome, once."""
         outcome = self.run.finished() if outcome is None else outcome
+        self._charge()
         on_end, self._on_end = self._on_end, None
         if on_end is not None:
             on_end(outcome)
@@ -225,32 +251,21 @@ class Live:
         """Refuses the request of a sub-agent whose run has ended, and ends a run that has spent its
         money or tokens: the loop around the sub-agent would ask again only when that is done."""
         with suppress(BusyError):
-            if self.run.running and self.run.tick():
-                over = self._over()
-                if over is None:
-                    return
-                self.run.close(ended=over[0], detail=over[1])
-            if self.run.outcome is not None:
-                raise self._stopped(self.run.outcome)
-
-    def _over(self) -> Ended | None:
-        budget = _number(self._limits.get("max_budget_usd"))
-        tokens = _number(self._limits.get("max_tokens"))
-        spent, used = self.run.cost_usd, self.run.usage.total_tokens or 0
-        if budget is not None and spent is not None and spent >= budget:
-            return "error_max_budget_usd", f"${spent:.2f} of ${budget:.2f} spent"
-        everything = self._limits.get("max_tokens_counts", "all") == "all"
-        if tokens is not None and everything and used >= tokens:
-            return "error_max_tokens", f"{used} of {tokens:.0f} tokens spent"
-        return None
+            if not self.run.parked and not self.run.may_spend():
+                raise self._stopped(self.run.finished())
 
 
-def _number(limit: object) -> float | None:
-    """Returns the number of a limit; None if it is off."""
-    try:
-        return float(str(limit))
-    except ValueError:
-        return None
+AROUND: list[Callable[[], Live | None]] = []
+"""What finds the run of a context whose adapter has no tap in it."""
+
+
+def around() -> Live | None:
+    """Returns the run of an adapter that this context belongs to."""
+    recording = tap._current()
+    live = recording.owner.live if recording is not None and recording.owner is not None else None
+    if isinstance(live, Live):
+        return live
+    return next((found for find in AROUND if (found := find()) is not None), None)
 
 
 class Asked:
@@ -260,6 +275,7 @@ class Asked:
         self.live, self.of, self.named = live, of, of
         self.call: ModelCall = live.run.call(of)
         self.recording = recording or tap.Recording()
+        self.recording.owner = live
         self.left = False
         """True if the program left the stream that `take` returned last."""
 

@@ -10,7 +10,7 @@ from typing import Any, Self
 import endstop
 from endstop import Detection, Outcome, Run, tap
 from endstop._types import ResultStatus
-from endstop.adapters._base import Asked, Ended, Live, Settings, why
+from endstop.adapters._base import Asked, Ended, Live, Settings, around, why
 
 __all__ = ["Conversations", "Ended", "Scope", "Stopped"]
 
@@ -52,7 +52,7 @@ class Scope:
     ) -> None:
         settings = Settings(policy, model, price, task, limits, type(self).waits)
         run = settings.run() if parked is None else settings.resume(parked, allow)
-        self._live = Live(run, on_end, type(self).stopped, settings.known(parked))
+        self._live = Live(run, on_end, type(self).stopped)
         self._exits = ExitStack()
         self._inside = False
         self._parked: str | None = None
@@ -231,6 +231,7 @@ class Scope:
             state = "is in use" if self._inside else state
             raise endstop.ConfigError(f"the run {state}: make a new {kind}(…) for each run")
         self._inside = True
+        self._live.outer = around()
         self._exits.enter_context(tap.use(self._live.rest))
         return self
 

@@ -56,7 +56,7 @@ from autogen_core.models import ChatCompletionClient, CreateResult, RequestUsage
 import endstop
 from endstop import ConfigError, Detection, Outcome, Run, tap
 from endstop._types import ResultStatus
-from endstop.adapters._base import Asked, Live, Settings, why
+from endstop.adapters._base import Asked, Live, Settings, around, why
 from endstop.adapters._scope import Conversations
 
 __all__ = ["EndstopClient", "EndstopTermination"]
@@ -87,6 +87,7 @@ class EndstopTermination(TerminationCondition):
         self._settings = Settings(policy, model, price, task, limits)
         self._stop_on_answer, self._on_end = stop_on_answer, on_end
         self._last: Outcome | None = None
+        self._around: Live | None = None
         self._parked: str | None = None
         self._task: asyncio.Task[Any] | None = None
         self._exits = ExitStack()
@@ -95,6 +96,7 @@ class EndstopTermination(TerminationCondition):
     def _begin(self, run: Run | None = None) -> None:
         """Starts a run."""
         self._live = Live(run or self._settings.run(), self._on_end)
+        self._live.outer = self._around
         self._conversations = Conversations()
         self._fired = False
         # True while a team runs, which asks the condition.
@@ -212,8 +214,14 @@ class EndstopTermination(TerminationCondition):
         if not self.run.running:
             self._begin()
         self._last, self._task = None, asyncio.current_task()
+        self._live.outer = self._around = around()
         self._exits.enter_context(tap.use(tap.Recording(self._unowned, self._permit, self)))
         return self
+
+    @property
+    def live(self) -> Live:
+        """The run of now."""
+        return self._live
 
     def _unowned(self, detection: Detection) -> None:
         self._live.rest._add(detection)
@@ -238,7 +246,11 @@ class EndstopTermination(TerminationCondition):
         self._exits.close()
         # The team has reset the condition, and nothing came after that.
         is_over = self._last is not None and not self._live.saw_call
-        if self.run.parked or not self.run.running or is_over:
+        if self.run.parked or is_over:
+            return
+        if not self.run.running:
+            # An agent alone asks no condition.
+            self._last = self._live.end()
             return
         self._live.leave(problem)
         if problem is not None:

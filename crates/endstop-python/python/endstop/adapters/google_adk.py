@@ -50,7 +50,7 @@ from google.genai import types
 
 import endstop
 from endstop import ConfigError, Detection, Outcome, Run
-from endstop.adapters._base import Live, Settings, arguments, plain, why
+from endstop.adapters._base import AROUND, Live, Settings, arguments, plain, why
 from endstop.adapters._scope import Conversations
 
 __all__ = ["EndstopPlugin"]
@@ -62,6 +62,15 @@ _PARKED = "endstop_parked"
 
 _TOOL: ContextVar[tuple[_Live, str] | None] = ContextVar("endstop_google_adk", default=None)
 """The run and the call of the tool that runs in this context: a run in it is one of its agents."""
+
+
+def _around() -> Live | None:
+    """Returns the run of the tool that runs in this context."""
+    tool = _TOOL.get()
+    return tool[0] if tool is not None else None
+
+
+AROUND.append(_around)
 
 
 class _Live(Live):

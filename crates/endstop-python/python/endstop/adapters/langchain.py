@@ -128,7 +128,7 @@ class EndstopMiddleware(AgentMiddleware):
         task = last.text if last is not None else ""
         for message in state["messages"]:
             _take_stored(message)
-        self._begin(self._settings.run(str(task)), self._settings.known())
+        self._begin(self._settings.run(str(task)))
         return {"endstop": None}
 
     async def abefore_agent(self, state: Any, runtime: Any) -> dict[str, Any]:
@@ -203,11 +203,14 @@ class EndstopMiddleware(AgentMiddleware):
     async def aafter_agent(self, state: Any, runtime: Any) -> dict[str, Any]:
         return self.after_agent(state, runtime)
 
-    def _begin(self, run: Run, limits: dict[str, Any]) -> _Live:
+    def _begin(self, run: Run) -> _Live:
         graph, stores = _context()
-        live = _Live(run, self._on_end, None, limits)
+        live, others = _Live(run, self._on_end), _GRAPHS.lives.setdefault(graph, {})
         live.stores = stores
-        _GRAPHS.lives.setdefault(graph, {})[id(self)] = live
+        if live.outer in others.values():
+            # Another middleware of the same agent, which has all of its calls, too.
+            live.outer = None
+        others[id(self)] = live
         return live
 
     def _live(self, state: Any) -> _Live | dict[str, Any]:
@@ -229,7 +232,7 @@ class EndstopMiddleware(AgentMiddleware):
             return {"endstop": newest["outcome"], "jump_to": "end"}
         parked = newest["parked"]
         run = self._settings.resume(parked, self._allow)
-        live = self._begin(run, self._settings.known(parked))
+        live = self._begin(run)
         live.saw_call, live.key, live.last = True, _digest(stored), last.id if last else None
         return live
 

@@ -160,7 +160,7 @@ class Endstop(AbstractCapability[Any]):
             _last_response(ctx.messages).metadata[_PARKED] = _RESUMED
         else:
             run = self._settings.run(ctx.prompt if isinstance(ctx.prompt, str) else "")
-        return Live(run, self._on_end, EndstopStopped, self._settings.known(parked))
+        return Live(run, self._on_end, EndstopStopped)
 
     def _returned(self, live: Live, result: Any) -> None:
         live.leave()
