@@ -2,6 +2,7 @@
 //! the end.
 
 use super::calls::{CallFacts, OpenCall, Ticket, lock_call};
+use super::conversation::Conversation;
 use super::ending::message;
 use super::response::{broken, decoded, decoder_of, headers_of};
 use super::shared::Shared;
@@ -136,8 +137,14 @@ impl Reading {
             return true;
         }
         let at = self.shared.now();
-        let mut run = self.shared.lock();
-        deltas.into_iter().all(|delta| run.delta(at, &self.ticket, delta))
+        let (goes_on, due) = {
+            let mut run = self.shared.lock();
+            let goes_on = deltas.into_iter().all(|delta| run.delta(at, &self.ticket, delta));
+            (goes_on, run.conversations.get(&self.ticket.place).and_then(Conversation::wake_at))
+        };
+        // The beginning of reasoning, which may then be followed by silence.
+        self.shared.wake_by(due);
+        goes_on
     }
 
     /// Decodes a chunk and reports its content.

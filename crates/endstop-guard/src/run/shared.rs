@@ -97,13 +97,21 @@ impl Shared {
             let run = self.lock();
             (run.outcome().is_some(), run.wake_at())
         };
-        let waits_for = *self.clock.waits_for();
-        // Most changes move no deadline, and some move it away: then the clock looks once too often.
-        let is_nearer = due.is_some_and(|due| waits_for.is_none_or(|known| due < known));
-        if ended || is_nearer {
+        if ended {
             self.clock.nearer.notify_one();
+        } else {
+            self.wake_by(due);
         }
         self.changed.notify_waiters();
+    }
+
+    /// Notifies the clock if this deadline is nearer than the one that it waits for.
+    pub(super) fn wake_by(&self, due: Option<Duration>) {
+        let waits_for = *self.clock.waits_for();
+        // Most changes move no deadline, and some move it away: then the clock looks once too often.
+        if due.is_some_and(|due| waits_for.is_none_or(|known| due < known)) {
+            self.clock.nearer.notify_one();
+        }
     }
 
     /// Reports the use of a subscription's windows.

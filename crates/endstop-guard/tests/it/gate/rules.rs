@@ -140,6 +140,23 @@ fn refused_calls_in_a_row_end_the_run_as_that_error() {
 }
 
 #[test]
+fn reasoning_that_stops_coming_ends_the_run() {
+    run(async {
+        // No other limit, and nothing after the reasoning that would tell the run.
+        let limits =
+            Limits { thinking_timeout: Some(Duration::from_millis(300)), ..Limits::none() };
+        let (guard, bills) = guard(limited(limits), always(Manner::Think)).await;
+        let talk = Talk { streamed: true, ..Talk::new("a", "t", Speaks::Chat) };
+        let (_, body) = call(guard.address, &talk.request()).await;
+        let outcome = guard.run("a").expect("a run").outcome().expect("an end");
+        assert_eq!(outcome.termination, Termination::ErrorThinkingStarved, "{body:?}");
+        assert_eq!(bills.of("a").calls, 1);
+        let (status, body) = call(guard.address, &talk.request()).await;
+        assert!(status == 200 && body.expect("a body").contains("error_thinking_starved"));
+    });
+}
+
+#[test]
 fn failed_calls_of_a_program_without_tools_are_counted_together() {
     run(async {
         // Without any limit. A success in between begins the count again.

@@ -165,6 +165,8 @@ pub(crate) enum Manner {
     Cut,
     Silent,
     Stall,
+    /// Two pieces of reasoning in the format of Chat Completions, and then silence.
+    Think,
     Busy,
     Invalid,
     /// 401.
@@ -241,7 +243,8 @@ async fn serve(
         | Manner::NoUsage
         | Manner::Cut
         | Manner::Silent
-        | Manner::Stall => 200,
+        | Manner::Stall
+        | Manner::Think => 200,
     };
     if status != 200 {
         let body = r#"{"error":{"type":"api_error","message":"no"}}"#;
@@ -264,6 +267,12 @@ async fn serve(
         bill.calls += 1;
     });
     let chunks = response(&path, &parsed, (input, output, visible), number, manner);
+    let chunks = if manner == Manner::Think {
+        let delta = json!({"choices": [{"index": 0, "delta": {"reasoning_content": "hm"}}]});
+        vec![format!("data: {delta}\n\n"); 2]
+    } else {
+        chunks
+    };
     let streamed = chunks.len() > 1;
     let more = bills.headers.lock().expect("a lock").clone();
     let mut whole = true;
@@ -282,7 +291,7 @@ async fn serve(
             let framed = format!("{:x}\r\n{chunk}\r\n", chunk.len());
             whole &= conn.stream.write_all(framed.as_bytes()).await.is_ok();
         }
-        if manner == Manner::Stall {
+        if matches!(manner, Manner::Stall | Manner::Think) {
             // Until the other side gives up.
             let _ = conn.until(b"never").await;
         }
