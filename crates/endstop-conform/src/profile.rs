@@ -110,6 +110,9 @@ pub struct Profile {
     /// Arguments of guard, if it stands in front of the program: those before the limits of the case.
     #[serde(skip_deserializing)]
     pub front: Vec<String>,
+    /// Its arguments for a bound on a response that is as short as `documented` says.
+    #[serde(skip_deserializing)]
+    pub front_short: Vec<String>,
     /// Variables.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
@@ -280,7 +283,8 @@ impl Profile {
         self.options.turns = guard.options.turns;
         self.options.budget = guard.options.budget;
         self.options.time = guard.options.time;
-        self.front = guard.args;
+        self.documented.response = guard.documented.response;
+        (self.front, self.front_short) = (guard.args, guard.options.short);
         self.verdict = guard.verdict;
         Ok(self)
     }

@@ -1,7 +1,7 @@
 //! The folders of a run: its home, its working folder, and a private one with its output and the files of started bodies.
 
 use super::Launch;
-use crate::case::{Case, PRICES};
+use crate::case::{Case, Documented, PRICES};
 use crate::evidence::Started;
 use crate::profile::Serves;
 use crate::vocabulary::Capability;
@@ -213,6 +213,9 @@ impl Place {
                 if let Some(n) = n {
                     add(&mut front, arguments, n);
                 }
+            }
+            if case.documented == Some(Documented::Response) {
+                add(&mut front, &profile.front_short, None);
             }
             front.push("--".into());
         }

@@ -397,7 +397,8 @@ impl Context<'_> {
             ..Response::default()
         };
         let written = write(self.format, self.delivery, &response).unwrap_or_default();
-        let has = |bytes: &Vec<u8>| String::from_utf8_lossy(bytes).contains(PONDERING);
+        // The first piece of it: some formats repeat the whole at its end.
+        let has = |bytes: &Vec<u8>| String::from_utf8_lossy(bytes).contains(&PONDERING[..8]);
         let at = written.iter().position(has);
         match at.filter(|_| self.delivery != Delivery::Whole) {
             Some(at) => {

@@ -242,8 +242,11 @@ fn aside(request: &Request, call: Route) -> Reply {
 #[allow(clippy::unwrap_used, reason = "a test")]
 mod tests {
     use super::{Case, Provider, Script};
+    use crate::case;
+    use endstop_wire::dialect::dialect;
+    use endstop_wire::{Delta, RequestFacts, StreamDecoder};
     use serde_json::{Value, json};
-    use std::io::{Read as _, Write as _};
+    use std::io::{BufRead as _, BufReader, Read as _, Write as _};
     use std::net::TcpStream;
     use std::time::{Duration, Instant};
 
@@ -323,6 +326,51 @@ mod tests {
             let mut text = String::new();
             stream.read_to_string(&mut text).unwrap();
             assert!(text.contains("400000"), "{path}: {text}");
+        }
+    }
+
+    /// Each piece of endless reasoning is reasoning, in every format.
+    #[test]
+    fn endless_reasoning_is_reasoning() {
+        let provider = Provider::start(Script::new(case::find("endless-reasoning").unwrap()));
+        let provider = provider.unwrap();
+        for (path, body, name) in [
+            ("/v1/chat/completions", json!({"stream": true, "messages": []}), "openai-chat"),
+            ("/v1/responses", json!({"stream": true, "input": "x"}), "openai-responses"),
+            ("/v1/messages", json!({"stream": true, "messages": []}), "anthropic-messages"),
+            ("/v1beta/models/m:streamGenerateContent?alt=sse", json!({"contents": []}), "gemini"),
+        ] {
+            let address = provider.base();
+            let address = address.strip_prefix("http://").unwrap();
+            let mut stream = TcpStream::connect(address).unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+            let body = body.to_string();
+            let length = body.len();
+            write!(
+                stream,
+                "POST {path} HTTP/1.1\r\nhost: {address}\r\ncontent-length: {length}\r\n\r\n{body}"
+            )
+            .unwrap();
+            let headers = [("content-type", "text/event-stream")].into_iter().collect();
+            let facts = RequestFacts::default();
+            let mut decoder = StreamDecoder::new(dialect(name).unwrap(), 200, headers, facts);
+            let mut pieces = 0;
+            for line in BufReader::new(stream).lines() {
+                let line = line.unwrap();
+                // The head of the response, and sizes of chunks.
+                if !line.starts_with("data:") {
+                    continue;
+                }
+                let mut take = |delta: Delta<'_>| match delta {
+                    Delta::Reasoning(_) => pieces += 1,
+                    other => panic!("{path}: {other:?}"),
+                };
+                decoder.push(format!("{line}\n\n").as_bytes(), &mut take).unwrap();
+                if pieces == 4 {
+                    break;
+                }
+            }
+            assert_eq!(pieces, 4, "{path}");
         }
     }
 }
