@@ -110,7 +110,7 @@ pub struct Case {
     /// that was stopped before it, by the patience of the caller, was not reached.
     #[serde(default = "default_seconds")]
     pub seconds: u64,
-    /// What the program documents for this situation, instead of `seconds` or `most_calls`.
+    /// A bound that the program documents for this situation, instead of `seconds` or `most_calls`.
     #[serde(default)]
     pub documented: Option<Documented>,
     /// Time in seconds that no patience is below.
@@ -162,7 +162,7 @@ pub struct Limits {
 /// Prices in US dollars for a million tokens: input, output, read from a cache, written to a cache.
 pub const PRICES: [f64; 4] = [3.0, 15.0, 0.3, 3.75];
 
-/// What a program may document.
+/// A bound that a program may document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Documented {
