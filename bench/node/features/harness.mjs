@@ -34,6 +34,7 @@ const CUT = [{ calls: [['echo', '{"text":"hel']], finish: 'length' }];
 /** The scripts that the scenarios of all frameworks share. */
 export const SCRIPTS = {
   text: [{ text: 'All is done here.' }],
+  cached: [{ text: 'All is done here.', cached: true }],
   once: [call('x'), { text: 'Done.' }],
   twice: [{ calls: [['echo', '{"text":"a"}'], ['echo', '{"text":"b"}']] }, { text: 'Done.' }],
   one: [call('1'), { text: 'Done.' }],

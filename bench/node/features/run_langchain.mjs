@@ -8,10 +8,12 @@ import { ChatOpenAI } from '@langchain/openai';
 import { createAgent, createMiddleware, humanInTheLoopMiddleware, modelCallLimitMiddleware, providerStrategy, tool, toolCallLimitMiddleware, toolStrategy } from 'langchain';
 import { z } from 'zod';
 import { echo, main, must } from './harness.mjs';
+import { PRICE } from './server.mjs';
 
 const version = JSON.parse(readFileSync(new URL('../node_modules/langchain/package.json', import.meta.url), 'utf8')).version;
 const fetch = tap();
-const model = (name, more) => new ChatOpenAI({ model: name, apiKey: 'x', maxRetries: 0, configuration: { baseURL: process.env.OPENAI_BASE_URL, fetch }, ...more });
+// Without the tap, LangChain counts the tokens of a cache.
+const model = (name, more) => new ChatOpenAI({ model: name, apiKey: 'x', maxRetries: 0, configuration: { baseURL: process.env.OPENAI_BASE_URL, fetch: name === 'cached' ? undefined : fetch }, ...more });
 const schema = z.object({ text: z.string() });
 const made = (name, body, more) => tool(body, { name, description: 'A tool.', schema, ...more });
 const own = made('echo', async ({ text }) => echo(text));
@@ -38,6 +40,7 @@ const sub = (inner) => made('sub', async () => (await inner.invoke(go)).messages
 
 const scenarios = [
   { name: 'answer', expect: 'stop', run: during('text') },
+  { name: 'cached prompt', expect: 'stop', run: during('cached') },
   { name: 'tool and answer', expect: 'stop', run: during('once') },
   { name: 'tool and answer, streamed', expect: 'stop', run: (e) => e.during(() => read(e, 'once')) },
   { name: 'parallel tool calls', expect: 'stop', run: during('twice') },
@@ -60,6 +63,7 @@ const scenarios = [
   { name: 'cut call, streamed', expect: 'error_output_truncated', run: (e) => e.during(() => read(e, 'cutcall')) },
   { name: 'sub-agent in a tool', expect: 'stop', run: (e) => during('main', { tools: [sub(createAgent({ model: model('sub'), tools: [own] }))] })(e) },
   { name: 'sub-agent under the run', expect: 'stop', run: (e) => during('main', { tools: [sub(agent(e, 'sub'))] })(e) },
+  { name: 'run inside of a run, at the budget', expect: 'error_max_budget_usd', settings: { maxBudgetUsd: 0.004 }, run: (e) => during('main', { tools: [made('sub', async () => { await during('subloop')(new Endstop({ price: PRICE })).catch(() => {}); return 'stopped'; })] })(e) },
   { name: 'sub-agent at the budget', expect: 'error_max_budget_usd', settings: { maxBudgetUsd: 0.004 }, run: (e) => during('main', { tools: [sub(createAgent({ model: model('subloop'), tools: [own] }))] })(e) },
   { name: 'agents at the same time', expect: 'stop', run: (e) => e.during(() => Promise.all(['one', 'two', 'three'].map((name) => agent(e, name).invoke(go)))) },
   { name: 'provider refuses', expect: 'error_provider_rejected', run: during('bad') },

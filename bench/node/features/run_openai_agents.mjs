@@ -34,6 +34,7 @@ const sub = { main: [{ calls: [['sub', '{"input":"x"}']] }, { text: 'Done.' }], 
 
 const scenarios = [
   { name: 'answer', expect: 'stop', run: during('text') },
+  { name: 'cached prompt', expect: 'stop', run: during('cached') },
   { name: 'tool and answer', expect: 'stop', run: during('once') },
   { name: 'tool and answer, streamed', expect: 'stop', run: (e) => e.during(() => read(e, 'once')) },
   { name: 'parallel tool calls', expect: 'stop', run: during('twice') },

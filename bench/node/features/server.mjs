@@ -1,15 +1,22 @@
 // A scripted model server on 127.0.0.1: OpenAI chat completions and responses, streamed or not.
 //
 // A model's name is that of its script; the n-th request to it gets the n-th step, and the last step
-// repeats; a function makes a step of the request. A step: { text, calls: [[name, arguments, id?]], finish, status, hang, reset, refusal }.
-// Each answer has 100 prompt and 50 generated tokens.
+// repeats; a function makes a step of the request. A step: { text, calls: [[name, arguments, id?]], finish, status, hang, reset, refusal, cached }.
+// Each answer has 100 prompt and 50 generated tokens; a `cached` one has a million prompt tokens, of which 900,000 are of a cache.
 
 import { createServer } from 'node:http';
 
 /** Dollars per million tokens, as the scenarios give them to Endstop. */
-export const PRICE = 'in=3,out=15';
+export const PRICE = 'in=3,out=15,cached=0.3';
 const [IN, OUT] = [100, 50];
-const ONE = (IN * 3 + OUT * 15) / 1e6;
+/** The prompt tokens of a step, and those of them that were read from a cache. */
+const promptOf = ({ cached = false }) => (cached ? [1e6, 9e5] : [IN, 0]);
+
+/** The dollars that a step is billed with. */
+function billOf(step) {
+  const [given, cached] = promptOf(step);
+  return ((given - cached) * 3 + cached * 0.3 + OUT * 15) / 1e6;
+}
 
 /** Starts a server. `scripts` maps names to steps, and may grow. */
 export async function serve(scripts) {
@@ -28,7 +35,7 @@ export async function serve(scripts) {
       bill.bodies.push(body);
       response.on('close', () => { if (!response.writableFinished) bill.aborted += 1; });
       const status = step.status ?? 200;
-      if (status === 200) bill.dollars += ONE;
+      if (status === 200) bill.dollars += billOf(step);
       answer(request.url, body, step, n, response);
     });
   });
@@ -70,7 +77,8 @@ function answer(url, body, step, n, response) {
 }
 
 function chat(body, step, calls, finish, n) {
-  const usage = { prompt_tokens: IN, completion_tokens: OUT, total_tokens: IN + OUT };
+  const [given, cached_tokens] = promptOf(step);
+  const usage = { prompt_tokens: given, prompt_tokens_details: { cached_tokens }, completion_tokens: OUT, total_tokens: given + OUT };
   const tool = calls.map((call, index) => ({ index, id: call.id, type: 'function', function: { name: call.name, arguments: call.args } }));
   const base = { id: `r${n}`, created: 1, model: body.model };
   const message = { role: 'assistant', content: step.text ?? null, refusal: step.refusal ?? null, ...(tool.length > 0 ? { tool_calls: tool.map(({ index, ...call }) => call) } : {}) };
@@ -92,7 +100,8 @@ function responses(body, step, calls, finish, n) {
     output.push({ type: 'message', id: `msg_${n}`, role: 'assistant', status, content });
   }
   for (const call of calls) output.push({ type: 'function_call', id: `fc_${n}_${call.id}`, call_id: call.id, name: call.name, arguments: call.args, status });
-  const usage = { input_tokens: IN, input_tokens_details: { cached_tokens: 0 }, output_tokens: OUT, output_tokens_details: { reasoning_tokens: 0 }, total_tokens: IN + OUT };
+  const [given, cached_tokens] = promptOf(step);
+  const usage = { input_tokens: given, input_tokens_details: { cached_tokens }, output_tokens: OUT, output_tokens_details: { reasoning_tokens: 0 }, total_tokens: given + OUT };
   const whole = {
     id: `resp_${body.model}_${n}`, object: 'response', created_at: 1, model: body.model, status, error: null,
     incomplete_details: isCut ? { reason: finish === 'length' ? 'max_output_tokens' : 'content_filter' } : null,

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from contextlib import suppress
 from typing import Any
 
 import harness
@@ -251,6 +252,26 @@ async def own_limit() -> Outcome:
 async def forgotten() -> Outcome:
     async with Endstop(**harness.LIMITS) as stop:
         await agent("m-stop", None).run("go")
+    return stop.outcome
+
+
+@harness.case("error_max_budget_usd")
+async def run_inside_of_a_run() -> Outcome:
+    """The agent in the tool is in a block of its own, whose run the outer one pays for."""
+    ended: list[Outcome] = []
+    settings = {**harness.LIMITS, "on_end": ended.append}
+
+    async def helper(text: str) -> str:
+        """Help."""
+        with suppress(EndstopStopped):
+            async with Endstop(**settings) as inner:
+                await agent("m-budget", inner).run("go")
+        return "stopped"
+
+    with suppress(EndstopStopped):
+        async with Endstop(**harness.LIMITS, max_budget_usd=0.5) as stop:
+            await agent("m-ten", stop, tools=[helper]).run("go")
+    assert [(one.termination, one.model_calls) for one in ended] == [("cancelled", 2)], ended
     return stop.outcome
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import tempfile
+from contextlib import suppress
 from typing import Any
 
 os.environ.update(
@@ -250,6 +251,25 @@ async def forgotten() -> Outcome:
     # The adapter sees nothing of these calls.
     harness.get("/reset")
     return stopped.outcome
+
+
+@harness.case("error_max_budget_usd")
+async def run_inside_of_a_run() -> Outcome:
+    """The crew in the tool is in a block of its own, whose run the outer one pays for."""
+    ended: list[Outcome] = []
+    settings = {**harness.LIMITS, "on_end": ended.append}
+
+    @tool("helper")
+    def helper(text: str) -> str:
+        """Help."""
+        with suppress(EndstopStopped), Endstop(**settings):
+            crew(task("m-budget")).kickoff()
+        return "stopped"
+
+    harness.LIMITS["max_budget_usd"] = 0.5
+    outcome = await one(crew(task("m-ten", tools=[helper])))
+    assert [(one.termination, one.model_calls) for one in ended] == [("cancelled", 2)], ended
+    return outcome
 
 
 harness.main("crewai", run)

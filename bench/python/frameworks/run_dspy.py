@@ -2,6 +2,7 @@
 fields of DSPy's prompt."""
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import dspy
@@ -168,6 +169,27 @@ async def forgotten() -> Outcome:
     # The adapter sees nothing of these calls.
     harness.get("/reset")
     return stop.outcome
+
+
+@harness.case("error_max_budget_usd")
+async def run_inside_of_a_run() -> Outcome:
+    """The program in the tool is in a block of its own, whose run the outer one pays for."""
+    ended: list[Outcome] = []
+    settings = {**harness.LIMITS, "on_end": ended.append}
+
+    async def echo(text: str) -> str:
+        """Thinks."""
+        with suppress(EndstopStopped):
+            async with Endstop(**settings) as inner:
+                with dspy.context(lm=lm(inner, "m-stop"), callbacks=[inner]):
+                    for _ in range(9):
+                        await dspy.Predict("question -> reasoning, answer").acall(question=text)
+        return "stopped"
+
+    harness.LIMITS["max_budget_usd"] = 0.5
+    outcome = await one("m-do.A.loop.stop", dspy.ReAct("question -> answer", tools=[echo]))
+    assert [(one.termination, one.model_calls) for one in ended] == [("cancelled", 2)], ended
+    return outcome
 
 
 harness.main("dspy", run)

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import tempfile
+from contextlib import suppress
 from typing import Any
 
 os.environ.update(INSPECT_DISPLAY="none", INSPECT_LOG_DIR=tempfile.mkdtemp())
@@ -15,6 +16,7 @@ from inspect_ai.dataset import Sample  # noqa: E402
 from inspect_ai.model import get_model  # noqa: E402
 from inspect_ai.scorer import match  # noqa: E402
 from inspect_ai.tool import tool  # noqa: E402
+from inspect_ai.util import LimitExceededError  # noqa: E402
 
 import endstop  # noqa: E402
 from endstop import Outcome  # noqa: E402
@@ -206,4 +208,31 @@ async def forgotten() -> Outcome:
 
 
 # Inspect does not stream, and runs one evaluation at a time.
+@harness.case("error_max_budget_usd")
+async def run_inside_of_a_run() -> Outcome:
+    """The agent in the tool is guarded by itself, and the outer run pays for it."""
+    ended: list[Outcome] = []
+    inner = react(name="inner", tools=[echo()], model=checked(chat("m-budget")))
+    helper = guarded(inner, **harness.LIMITS, on_end=ended.append)
+
+    @tool
+    def help() -> Any:
+        async def execute(text: str) -> str:
+            """Help.
+
+            Args:
+                text: the text
+            """
+            with suppress(LimitExceededError):
+                await run_agent(helper, text)
+            return "stopped"
+
+        return execute
+
+    harness.LIMITS["max_budget_usd"] = 0.5
+    outcome = await one("m-do.A.help.help.submit", tools=[help()])
+    assert [(one.termination, one.model_calls) for one in ended] == [("cancelled", 2)], ended
+    return outcome
+
+
 harness.main("inspect", run, absent=("stream", "concurrent"))

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from contextlib import suppress
 from typing import Any
 
 import harness
@@ -304,6 +305,25 @@ async def own_limit_generate() -> Outcome:
 async def forgotten() -> Outcome:
     plain = FunctionAgent(tools=[echo], llm=llm("m-stop"), streaming=False)
     return await one(plain)
+
+
+@harness.case("error_max_budget_usd")
+async def run_inside_of_a_run() -> Outcome:
+    """The agent in the tool is in a block of its own, whose run the outer one pays for."""
+    ended: list[Outcome] = []
+    settings = {**harness.LIMITS, "on_end": ended.append}
+
+    async def helper(text: str) -> str:
+        """Help."""
+        with suppress(EndstopStopped):
+            async with Endstop(**settings):
+                await agent("m-budget").run(user_msg="go")
+        return "stopped"
+
+    harness.LIMITS["max_budget_usd"] = 0.5
+    outcome = await one(agent("m-ten", tools=[helper]))
+    assert [(one.termination, one.model_calls) for one in ended] == [("cancelled", 2)], ended
+    return outcome
 
 
 harness.main("llama-index", run)

@@ -212,4 +212,27 @@ async def forgotten() -> Outcome:
     return (await asyncio.to_thread(go)).outcome
 
 
+@harness.case("error_max_budget_usd")
+async def run_inside_of_a_run() -> Outcome:
+    """The agent in the tool is in a block of its own, whose run the outer one pays for."""
+    ended: list[Outcome] = []
+    settings = {**harness.LIMITS, "on_end": ended.append}
+
+    @tool
+    def helper(text: str) -> str:
+        """Help.
+
+        Args:
+            text: the text
+        """
+        with suppress(EndstopStopped), Endstop(**settings) as inner:
+            agent(inner, "m-budget").run("go")
+        return "stopped"
+
+    harness.LIMITS["max_budget_usd"] = 0.5
+    outcome = await one("m-ten", tools=[helper])
+    assert [(one.termination, one.model_calls) for one in ended] == [("cancelled", 2)], ended
+    return outcome
+
+
 harness.main("smolagents", run)
