@@ -116,6 +116,8 @@ export interface LimitValues {
   max_rate: string | null;
   timeout: string | null;
   timeout_ms: number | null;
+  thinking_timeout: string | null;
+  thinking_timeout_ms: number | null;
   max_consecutive_mistakes: number | null;
   max_unproductive_turns: number | null;
   max_empty_turns: number | null;

@@ -46,6 +46,8 @@ class Limits(TypedDict, total=False):
     max_rate: str | None
     timeout: Time
     timeout_ms: int | None
+    thinking_timeout: Time
+    thinking_timeout_ms: int | None
     max_consecutive_mistakes: Count
     max_unproductive_turns: Count
     max_empty_turns: Count
