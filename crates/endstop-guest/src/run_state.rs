@@ -447,9 +447,13 @@ impl RunState {
         }
     }
 
-    /// Returns what the run has spent that no run around it was charged for. Its turns and tool calls are its own.
-    pub fn uncharged(&self) -> Spending {
-        Spending { turns: 0, tool_calls: 0, ..self.spending().since(&self.charged) }
+    /// Returns what the run has spent that no run around it was charged for, if anything. Its turns and tool calls are
+    /// its own.
+    pub fn uncharged(&self) -> Option<Spending> {
+        let now = self.spending();
+        let more = Spending { turns: 0, tool_calls: 0, ..now.since(&self.charged) };
+        // A bill in doubt is nothing new by itself.
+        (now != self.charged && !more.is_nothing()).then_some(more)
     }
 
     /// Notes that the run around this one was charged for all that was spent so far.

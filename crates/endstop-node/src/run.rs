@@ -390,9 +390,14 @@ impl NativeRun {
     /// Adds what another run has spent since it was last added.
     #[napi(catch_unwind)]
     pub fn spent_by(&self, env: Env, at: f64, run: &NativeRun) -> Result<bool> {
-        let more = run.take()?.uncharged();
-        let running = self.continues(env, at, |state, at| state.spent(at, &more))?;
-        run.take()?.note_charged();
+        // Of a parked run, too.
+        let more = run.state.take("run")?.uncharged();
+        let running = self.continues(env, at, |state, at| {
+            if let Some(more) = &more {
+                state.spent(at, more);
+            }
+        })?;
+        run.state.take("run")?.note_charged();
         Ok(running)
     }
 

@@ -292,6 +292,33 @@ def test_run_inside_another_is_charged_once() -> None:
     assert (outcome.turns, outcome.model_calls, outcome.usage.total_tokens) == (1, 4, 600)
 
 
+def test_run_inside_another_is_charged_although_that_is_in_use() -> None:
+    """A policy of the outer run waits for a thread with the inner one, as a tool in another thread may work with both."""
+    price = "in=1000,out=2000"
+
+    def work() -> None:
+        with _scope.Scope(price=price) as inner:
+            inner.before_call()
+            inner.after_call(answer)
+
+    @endstop.policy("works")
+    def works(step: endstop.Step, context: endstop.Context) -> None:
+        if context.step == 0:
+            thread = threading.Thread(target=contextvars.copy_context().run, args=(work,))
+            thread.start()
+            thread.join()
+
+    with _scope.Scope(price=price, policy=works) as outer:
+        for number in (1, 2):
+            outer.before_call()
+            outer.after_call(lambda number=number: call(number))
+            outer.after_tool(f"c{number}", str(number))
+        assert outer.run.cost_usd == pytest.approx(0.6)
+        outer.before_call()
+        outer.after_call(answer)
+    assert outer.outcome.cost_usd == pytest.approx(0.8)
+
+
 def test_run_inside_another_is_found_by_its_context() -> None:
     """In another thread or task a run belongs to the context that was copied there."""
     price = "in=1000,out=2000"

@@ -154,7 +154,7 @@ export class Loop {
   /** Charges what is new to the run around this one. */
   charge(): void {
     const { outer, run } = this;
-    if (outer === null || run.parked || outer.run.parked) return;
+    if (outer === null || outer.run.parked) return;
     outer.run.spent(run);
     outer.charge();
   }

@@ -204,12 +204,15 @@ impl Run {
                     let message = "spent: pass another run, because this one has counted its own";
                     return Err(error(py, Exception::Config, message));
                 }
-                let more = Spending { turns, ..inner.peek(py)?.uncharged() };
+                let more = inner.spending(py, |state| state.uncharged())?;
                 let running = self.steps.step(py, |state, at| {
-                    state.spent(at, &more);
+                    let more = Spending { turns, ..more.unwrap_or_default() };
+                    if !more.is_nothing() {
+                        state.spent(at, &more);
+                    }
                     state.is_running()
                 })?;
-                inner.peek(py)?.note_charged();
+                inner.spending(py, RunState::note_charged)?;
                 return Ok(running);
             }
             let last = self.steps.peek(py)?.api();

@@ -119,6 +119,15 @@ impl Steps {
         Ok(state)
     }
 
+    /// Works with the spending of the run, which a parked one has as well.
+    pub(super) fn spending<T>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&mut RunState) -> T,
+    ) -> PyResult<T> {
+        Ok(work(&mut *self.state.take(py, "run")?))
+    }
+
     /// Starts the clock of a run.
     pub(super) fn new(
         py: Python<'_>,

@@ -108,8 +108,10 @@ class Live:
         self.run = run
         self.rest = tap.Recording(self._spend, self._permit, self)
         """The responses to requests that are not the run's own model calls."""
-        self.outer = around()
+        self.outer: Live | None = None
         """The run of an adapter around this one, which pays for it; None if there is none."""
+        self.nested: list[Run] = []
+        """The runs inside of this one that have spent something."""
         self.asked: dict[str, Asked] = {}
         """The model calls whose response is awaited, by conversation."""
         self.saw_call = False
@@ -117,6 +119,12 @@ class Live:
         self._on_end = on_end
         self._stopped = stopped or _Refused
         self.lock = threading.Lock()
+        self.enter()
+
+    def enter(self) -> None:
+        """Takes the run that this context belongs to for the one around this one."""
+        found = around()
+        self.outer = found if found is not self else self.outer
 
     @property
     def live(self) -> Live:
@@ -180,27 +188,25 @@ class Live:
         around it."""
         # A thread that is booking already takes these, too; and so does the next hook, if a policy
         # in Python makes the call while the run waits for it.
-        waiting = self.rest.detections
-        while waiting and self.lock.acquire(blocking=False):
-            try:
-                while waiting:
-                    self.run.spent(waiting[0])
-                    del waiting[0]
-            except BusyError:
-                return
-            except ConfigError:
-                # The run is parked: it has no place for what comes later.
-                waiting.clear()
-            finally:
-                self.lock.release()
+        for waiting in (self.rest.detections, self.nested):
+            while waiting and self.lock.acquire(blocking=False):
+                try:
+                    while waiting:
+                        self.run.spent(waiting[0])
+                        del waiting[0]
+                except BusyError:
+                    return
+                except ConfigError:
+                    # The run is parked: it has no place for what comes later.
+                    waiting.clear()
+                finally:
+                    self.lock.release()
         self._charge()
 
     def _charge(self) -> None:
         if self.outer is not None:
-            # A run that another thread works with is charged at the next step.
-            with suppress(BusyError, ConfigError):
-                self.outer.run.spent(self.run)
-                self.outer.book()
+            self.outer.nested.append(self.run)
+            self.outer.book()
 
     def end(self, outcome: Outcome | None = None) -> Outcome:
         """Reports the outcome, once."""

@@ -10,7 +10,7 @@ from typing import Any, Self
 import endstop
 from endstop import Detection, Outcome, Run, tap
 from endstop._types import ResultStatus
-from endstop.adapters._base import Asked, Ended, Live, Settings, around, why
+from endstop.adapters._base import Asked, Ended, Live, Settings, why
 
 __all__ = ["Conversations", "Ended", "Scope", "Stopped"]
 
@@ -231,7 +231,7 @@ class Scope:
             state = "is in use" if self._inside else state
             raise endstop.ConfigError(f"the run {state}: make a new {kind}(…) for each run")
         self._inside = True
-        self._live.outer = around()
+        self._live.enter()
         self._exits.enter_context(tap.use(self._live.rest))
         return self
 

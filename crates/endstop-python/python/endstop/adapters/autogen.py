@@ -56,7 +56,7 @@ from autogen_core.models import ChatCompletionClient, CreateResult, RequestUsage
 import endstop
 from endstop import ConfigError, Detection, Outcome, Run, tap
 from endstop._types import ResultStatus
-from endstop.adapters._base import Asked, Live, Settings, around, why
+from endstop.adapters._base import Asked, Live, Settings, why
 from endstop.adapters._scope import Conversations
 
 __all__ = ["EndstopClient", "EndstopTermination"]
@@ -87,7 +87,6 @@ class EndstopTermination(TerminationCondition):
         self._settings = Settings(policy, model, price, task, limits)
         self._stop_on_answer, self._on_end = stop_on_answer, on_end
         self._last: Outcome | None = None
-        self._around: Live | None = None
         self._parked: str | None = None
         self._task: asyncio.Task[Any] | None = None
         self._exits = ExitStack()
@@ -95,8 +94,11 @@ class EndstopTermination(TerminationCondition):
 
     def _begin(self, run: Run | None = None) -> None:
         """Starts a run."""
+        before = getattr(self, "_live", None)
         self._live = Live(run or self._settings.run(), self._on_end)
-        self._live.outer = self._around
+        # The context of a team's next run is that of its first.
+        if before is not None:
+            self._live.outer = before.outer
         self._conversations = Conversations()
         self._fired = False
         # True while a team runs, which asks the condition.
@@ -214,7 +216,7 @@ class EndstopTermination(TerminationCondition):
         if not self.run.running:
             self._begin()
         self._last, self._task = None, asyncio.current_task()
-        self._live.outer = self._around = around()
+        self._live.enter()
         self._exits.enter_context(tap.use(tap.Recording(self._unowned, self._permit, self)))
         return self
 
