@@ -338,6 +338,10 @@ def test_cached_tokens_have_their_price() -> None:
     written = {"input_tokens": 1_000_000, "cache_write_tokens": 600_000}
     assert cost(**written) == pytest.approx(0.8 + 1.5)
     assert cost(**written, cache_write_1h_tokens=200_000) == pytest.approx(0.8 + 1.0 + 0.8)
+    known = endstop.price("openai/gpt-4o")
+    run, most = Run(model="openai/gpt-4o"), {"input_tokens": 1_000_000, "output_tokens": 50}
+    run.turn(endstop.response("42", finish="stop", cached_input_tokens=900_000, **most))
+    assert known is not None and run.close().cost_usd == known.cost(1_000_000, 50, 900_000)
     thought = {"input_tokens": 0, "reasoning_tokens": 100_000}
     assert cost(**thought) == 0 and cost(**thought, total_tokens=100_000) == pytest.approx(1.0)
 

@@ -23,7 +23,8 @@ a call that the token limit cut is answered with a JSON error and repeated; the 
 0, so that `TokenUsageTermination` never fires; nothing ends a loop. The condition alone could not
 stop a tool, because AgentChat runs tools before it asks: the client gives the agent a final text
 instead. The bytes are read by the tap if the client has an `openai` or `anthropic` client inside;
-otherwise the finish reason of `CreateResult` is used, which hides the token limit behind tool calls.
+otherwise `CreateResult` is used, whose finish reason hides the token limit behind tool calls, and whose counts
+have no cached tokens, so that the cost is an upper bound.
 """
 
 from __future__ import annotations
