@@ -447,17 +447,19 @@ impl RunState {
         }
     }
 
-    /// Returns what the run has spent that no run around it was charged for, if anything. Its turns and tool calls are
-    /// its own.
-    pub fn uncharged(&self) -> Option<Spending> {
+    /// Takes what the run has spent that no run around it was charged for, if anything. Its turns and tool calls are its
+    /// own.
+    pub fn take_uncharged(&mut self) -> Option<Spending> {
         let now = self.spending();
         let more = Spending { turns: 0, tool_calls: 0, ..now.since(&self.charged) };
         // A bill in doubt is nothing new by itself.
-        (now != self.charged && !more.is_nothing()).then_some(more)
+        let is_new = now != self.charged && !more.is_nothing();
+        self.charged = now;
+        is_new.then_some(more)
     }
 
     /// Notes that the run around this one was charged for all that was spent so far.
-    pub fn note_charged(&mut self) {
+    pub(crate) fn note_charged(&mut self) {
         self.charged = self.spending();
     }
 

@@ -390,15 +390,14 @@ impl NativeRun {
     /// Adds what another run has spent since it was last added.
     #[napi(catch_unwind)]
     pub fn spent_by(&self, env: Env, at: f64, run: &NativeRun) -> Result<bool> {
-        // Of a parked run, too.
-        let more = run.state.take("run")?.uncharged();
-        let running = self.continues(env, at, |state, at| {
+        self.step(env, at, |state, at| {
+            // Of a parked run, too.
+            let more = run.state.take("run")?.take_uncharged();
             if let Some(more) = &more {
                 state.spent(at, more);
             }
-        })?;
-        run.state.take("run")?.note_charged();
-        Ok(running)
+            Ok(state.is_running())
+        })?
     }
 
     /// Asks if the model may be called again, before it is known that it will be.

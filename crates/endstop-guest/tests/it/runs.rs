@@ -626,9 +626,8 @@ fn nested_spending_is_charged_once() {
     assert!(outer.may_spend(START), "no limit is reached");
     let mut inner = run(Limits::default(), Some(price));
     let charge = |outer: &mut RunState, inner: &mut RunState| {
-        if let Some(more) = inner.uncharged() {
+        if let Some(more) = inner.take_uncharged() {
             outer.spent(START, &more);
-            inner.note_charged();
         }
     };
     for round in 1..=2_u64 {
@@ -650,9 +649,9 @@ fn nested_spending_is_charged_once() {
     // What was charged before a park is not charged again.
     let parked = inner.park(START).unwrap();
     let mut resumed = RunState::resume(&parked, Terms::default()).unwrap();
-    assert_eq!(resumed.uncharged(), None);
+    assert_eq!(resumed.take_uncharged(), None);
     resumed.turn(START, &own(), describe(used(said("42", "stop", vec![]), 100)));
-    assert_eq!(resumed.uncharged().unwrap().cost, NanoUsd(100_000));
+    assert_eq!(resumed.take_uncharged().unwrap().cost, NanoUsd(100_000));
 }
 
 #[test]

@@ -204,16 +204,15 @@ impl Run {
                     let message = "spent: pass another run, because this one has counted its own";
                     return Err(error(py, Exception::Config, message));
                 }
-                let more = inner.spending(py, |state| state.uncharged())?;
-                let running = self.steps.step(py, |state, at| {
+                // Within the step, so that two threads do not add the same part.
+                return self.steps.step(py, |state, at| {
+                    let more = inner.spending(py, RunState::take_uncharged)?;
                     let more = Spending { turns, ..more.unwrap_or_default() };
                     if !more.is_nothing() {
                         state.spent(at, &more);
                     }
-                    state.is_running()
+                    Ok(state.is_running())
                 })?;
-                inner.spending(py, RunState::note_charged)?;
-                return Ok(running);
             }
             let last = self.steps.peek(py)?.api();
             let facts = RequestFacts::default();
