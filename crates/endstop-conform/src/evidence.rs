@@ -147,6 +147,9 @@ pub struct Again {
     pub stderr: String,
 }
 
+/// The most characters of a final record that are kept.
+const MOST_RECORD: usize = 16 << 10;
+
 /// The final records in the output of a program.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Record {
@@ -164,6 +167,9 @@ pub struct Record {
     pub cost: Option<Value>,
     /// The answer.
     pub answer: Option<String>,
+    /// The last record, up to a bound. It may be in a file, and not in the output.
+    #[serde(default)]
+    pub text: String,
 }
 
 impl Record {
@@ -203,6 +209,7 @@ impl Record {
         }
         record.number = found.len();
         let Some((at, last)) = found.pop() else { return record };
+        record.text = last.to_string().chars().take(MOST_RECORD).collect();
         let first = |pointers: &[String]| {
             pointers
                 .iter()

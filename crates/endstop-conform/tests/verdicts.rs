@@ -371,6 +371,14 @@ fn unended_run_has_no_error_text() {
 
 /// A title that is asked for next to the first call is not its repetition.
 #[test]
+fn word_of_provider_is_kept_in_record_file() {
+    let mut evidence = ended(1, 1);
+    assert_eq!(judge("T-07", "unknown-finish", &evidence).0, Verdict::Warn);
+    evidence.record.text = r#"{"signal":{"original_value":"quantum_collapse"}}"#.to_owned();
+    assert_eq!(judge("T-07", "unknown-finish", &evidence).0, Verdict::Pass);
+}
+
+#[test]
 fn title_is_not_repetition_of_refused_call() {
     let mut evidence = ended(0, 2);
     evidence.calls[1].at = 3.2;

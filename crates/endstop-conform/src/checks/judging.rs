@@ -100,6 +100,6 @@ pub(super) fn a_success(observed: &Observed<'_>) -> Result<(), Finding> {
 
 /// `true` if the output has the unknown finish value.
 pub(super) fn keeps_unknown(evidence: &Evidence) -> bool {
-    let output = format!("{}{}", evidence.stdout, evidence.stderr).to_lowercase();
-    output.contains(UNKNOWN)
+    let places = [&evidence.stdout, &evidence.stderr, &evidence.record.text];
+    places.iter().any(|text| text.to_lowercase().contains(UNKNOWN))
 }

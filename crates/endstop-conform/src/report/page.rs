@@ -100,6 +100,10 @@ fn cell(result: &SuiteResult, case: &CaseResult) -> Markup {
                 pre { (shortened(&evidence.stdout)) }
                 h3 { "Standard error" }
                 pre { (shortened(&evidence.stderr)) }
+                @if !evidence.record.text.is_empty() && !evidence.stdout.contains(&evidence.record.text) {
+                    h3 { "Final record" }
+                    pre { (shortened(&evidence.record.text)) }
+                }
             }
         }
     }
