@@ -174,6 +174,8 @@ impl Conversation {
         self.known_bytes = self.known_bytes.saturating_add(text as u64);
         let has_prompt = ask.prompt_bytes.is_some();
         let call = GuestCall {
+            // Another task, and not a repetition.
+            attended: !ask.input.is_empty(),
             input: ask.input.into_iter().map(Message::user).collect(),
             prompt_bytes: ask.prompt_bytes.unwrap_or(self.known_bytes),
             output_cap: ask.output_cap,

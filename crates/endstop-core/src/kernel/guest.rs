@@ -170,6 +170,9 @@ fn begin_call(
     } else {
         // After an equal request that counted as a turn, the next one may be a retry again.
         context.guest.retakes = 0;
+        if call.attended {
+            context.guest.refusals = 0;
+        }
         context.attempts = Attempts::default();
         context.said.begin_answer();
         forget_earlier_turns(context);

@@ -211,6 +211,8 @@ pub(super) struct GuestState {
     pub(super) turns_in_flight: u32,
     /// The failed calls since the last response.
     pub(super) failed: FailedCalls,
+    /// The last responses in a row that a model or a filter refused.
+    pub(super) refusals: u32,
 }
 
 /// Number of retries of a turn after a response whose connection was lost, without `max_retries`: each of them may be
@@ -223,6 +225,9 @@ const MOST_FAILED: u32 = 20;
 /// The same for calls that the provider refuses because of the key, the bill or the quota. One repetition is left, for
 /// a client that renews its login.
 const MOST_REFUSED: u32 = 2;
+
+/// Number of refused responses of a guest in a row after which the run ends: the same wording is refused again.
+pub(super) const MOST_REFUSALS: u32 = 2;
 
 /// Time during which a guest's calls may fail. A provider that names its wait may extend it.
 const LONGEST_FAILED: Duration = Duration::from_secs(600);

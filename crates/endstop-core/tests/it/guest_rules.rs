@@ -277,6 +277,35 @@ fn endless_reasoning_ends_the_run() {
 }
 
 #[test]
+fn refusals_in_a_row_end_the_run() {
+    let refused = || text("no", SignalReason::ContentFiltered);
+    // With the same request or another one.
+    for same in [false, true] {
+        let mut client = observer(limits());
+        client.ask(100);
+        client.turn(refused());
+        client.ask_with(GuestCall { attempt_of_previous: same, ..GuestCall::default() });
+        let reply = client.guest.turn(client.now, client.call, refused());
+        let GuestReply::Stop(outcome) = reply else { panic!("it continues: {reply:?}") };
+        assert_eq!(outcome.termination, Termination::ErrorContentFiltered);
+        assert_eq!(outcome.decided_by.decision, Decision::ContentFiltered);
+        let evidence = &outcome.decided_by.evidence;
+        assert!(evidence.starts_with("2 responses in a row were refused: "), "{evidence}");
+    }
+    // A person who asks for something else begins the count again, and so does another response.
+    let mut client = observer(limits());
+    for _ in 0..4 {
+        client.ask_with(GuestCall { attended: true, ..GuestCall::default() });
+        client.turn(refused());
+    }
+    client.ask(100);
+    client.turn(answer("yes"));
+    client.ask(100);
+    client.turn(refused());
+    assert!(client.guest.run().is_some());
+}
+
+#[test]
 fn classes_of_failed_calls_share_their_count() {
     // Two in turn do not begin the count again, and a refused key counts as such after another failure.
     let mut client = observer(limits());

@@ -275,6 +275,7 @@ impl Client {
             model: self.rng.chance(5).then(|| format!("m{}", self.rng.below(2))),
             price: own,
             streaming: self.rng.chance(80),
+            attended: self.rng.chance(10),
             attempt_of_previous: again,
             turns_in_flight: 0,
         };

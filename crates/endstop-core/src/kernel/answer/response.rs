@@ -16,6 +16,8 @@ use crate::kernel::judge::{Facts, Judgement, Step};
 use crate::kernel::outcome::decided_by::{Decision, Layer};
 use crate::kernel::outcome::ending::{Ending, Flow};
 use crate::kernel::phase::{Next, Phase, Point};
+use crate::kernel::records::MOST_REFUSALS;
+use crate::kernel::setup::guest_mode::Capability;
 use crate::kernel::tools::open_calls::OpenCalls;
 use crate::kernel::tools::results::answer_unrun;
 use crate::limits::Limit;
@@ -81,7 +83,15 @@ pub(super) fn judge_response(
     match signal.reason {
         SignalReason::ContentFiltered => {
             let refusal = last_refusal(context).or_else(|| signal.message.clone());
-            let ending = filtered(refusal, &finish_value());
+            let mut ending = filtered(refusal, &finish_value());
+            context.guest.refusals += 1;
+            let refusals = context.guest.refusals;
+            // The client of a guest repeats its call as often as it likes, and each refusal is billed.
+            if !context.may(Capability::Loop) && refusals >= MOST_REFUSALS {
+                let evidence = &mut ending.decided_by.evidence;
+                *evidence = format!("{refusals} responses in a row were refused: {evidence}");
+                return Continue(Next::Stop { ending, calls });
+            }
             Continue(Next::End { ending, calls })
         }
         SignalReason::TokenLimitReached => {

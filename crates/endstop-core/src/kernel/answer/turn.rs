@@ -112,6 +112,9 @@ fn record_response(
     let counted = turn.usage.input_tokens.is_some();
     context.counts.turns += 1;
     context.guest.failed = FailedCalls::default();
+    if turn.signal.reason != SignalReason::ContentFiltered {
+        context.guest.refusals = 0;
+    }
     // The provider's count covers the messages sent so far, plus this answer if it is appended.
     let covered = context.state.messages.len();
     context.attempts.recorded = true;

@@ -194,6 +194,9 @@ pub struct GuestCall {
     /// attempt at the same turn.
     #[serde(skip_serializing_if = "is_false")]
     pub attempt_of_previous: bool,
+    /// `true` if a person works with the program, and may have asked for something else after a refusal of the model.
+    #[serde(skip_serializing_if = "is_false")]
+    pub attended: bool,
     /// Turns of other conversations that are in flight. They count towards `max_turns` when this call is
     /// admitted, and are reported with [`EventKind::Spent`](crate::EventKind::Spent) once they are turns.
     #[serde(skip_serializing_if = "is_none")]

@@ -242,7 +242,8 @@ fn place_call(
         let refusal = Refusal { cause, reason: &reason, answer, is_turn };
         return gate.refuse_call(Some(&run), head, refusal);
     }
-    let guest_call = guest_call(request, &mut placed, priced.price);
+    let attended = guarded.settings.is_attended();
+    let guest_call = GuestCall { attended, ..guest_call(request, &mut placed, priced.price) };
     let arrival = Arrival { placed, call: guest_call, facts: &call, head, body: body.decoded };
     match guarded.admit(at, arrival) {
         Admitted::Ended => {
