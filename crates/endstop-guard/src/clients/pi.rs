@@ -73,7 +73,8 @@ pub(super) fn wire(plan: &mut Plan<'_>) {
     }
     // JavaScript, because pi loads it without a compiler and without its types.
     let path = plan.file("endstop-pi.js", extension(&wired));
-    plan.insert(&["--extension", &path]);
+    // Behind those of the user, because of two addresses of a provider the last one counts.
+    plan.insert_after(&["--extension", "-e"], &["--extension", &path]);
 }
 
 /// Returns an extension that changes the addresses of providers.

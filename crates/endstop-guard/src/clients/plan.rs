@@ -71,6 +71,17 @@ impl<'a> Plan<'a> {
         }
     }
 
+    /// Inserts arguments after the last of these options, or after the name of the program if there is none of them.
+    pub(super) fn insert_after(&mut self, options: &[&str], arguments: &[&str]) {
+        let last = options.iter().filter_map(|name| self.command.option(name));
+        match last.map(|(words, _)| words.end).max() {
+            Some(at) => {
+                self.command.words.splice(at..at, arguments.iter().map(OsString::from));
+            }
+            None => self.insert(arguments),
+        }
+    }
+
     /// Adds a temporary file and returns its path.
     pub(super) fn file(&mut self, name: &str, text: String) -> String {
         self.wiring.files.push(TempFile { path: name.into(), text });

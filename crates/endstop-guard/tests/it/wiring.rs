@@ -81,7 +81,7 @@ pub(crate) fn words(wiring: &Wiring) -> Vec<String> {
 #[test]
 fn command_lines_are_recognised() {
     // The last column is the command with `@` at the place of the options of guard.
-    let table: [(&str, Option<&str>, &str); 32] = [
+    let table: [(&str, Option<&str>, &str); 33] = [
         ("claude -p task", Some("Claude Code"), "claude @ -p task"),
         ("/usr/local/bin/claude", Some("Claude Code"), "/usr/local/bin/claude @"),
         ("claude.exe -p x", Some("Claude Code"), "claude.exe @ -p x"),
@@ -132,6 +132,11 @@ fn command_lines_are_recognised() {
         ("uv run python -maider --yes", Some("aider"), "uv run python -maider @ --yes"),
         ("python3 /venv/bin/aider --yes", Some("aider"), "python3 /venv/bin/aider @ --yes"),
         ("pi -p --mode json task", Some("pi"), "pi @ -p --mode json task"),
+        (
+            "pi -e own.js -p --extension=more.js task",
+            Some("pi"),
+            "pi -e own.js -p --extension=more.js @ task",
+        ),
         ("crush run task", Some("crush"), "crush run task"),
         ("cursor-agent -p task", Some("Cursor"), "cursor-agent -p task"),
         // Programs that are not known keep their arguments, also if a word names a client.
