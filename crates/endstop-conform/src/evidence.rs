@@ -64,7 +64,10 @@ pub struct Call {
     pub kind: Kind,
     /// Number among the calls of its kind, from 1.
     pub number: usize,
-    /// The request, which is not read again: that of a long run has all before it.
+    /// `true` if the client asked for a stream.
+    #[serde(default)]
+    pub streams: bool,
+    /// The request, which is not read again: that of a long run has all before it. Null in the middle of a run of many calls.
     #[serde(skip_deserializing)]
     pub body: Value,
     /// The answer, in words of the case.

@@ -14,6 +14,7 @@ fn call(kind: Kind, number: usize, at: f64, body: Value) -> Call {
         format: "openai-chat".to_owned(),
         kind,
         number,
+        streams: true,
         body,
         answer: String::new(),
         bytes: String::new(),

@@ -1,6 +1,6 @@
 //! Level 3: the ending is clean.
 
-use super::judging::{Observed, a_success, end};
+use super::judging::{Observed, a_success, end, success};
 use super::results::results;
 use super::verdict::{Finding, fail, not_reached, pass};
 use crate::evidence::{Call, Evidence, Exit, Kind};
@@ -13,6 +13,10 @@ pub(super) fn lost_arguments(observed: &Observed<'_>) -> Finding {
     let evidence = observed.evidence;
     match (evidence.bodies("lost"), evidence.main_calls()) {
         (bodies @ 2.., _) => fail(format!("the body has run {bodies} times")),
+        // Nothing was repeated.
+        (0, ..=1) if evidence.has_ended() && success(evidence).is_none() => {
+            pass("the run has ended as failed, and the body has not run")
+        }
         (_, ..=1) => not_reached("the lost response was not asked for again"),
         (1, _) => pass("the body has run once"),
         (_, _) => not_reached("the body was not started"),

@@ -274,12 +274,15 @@ impl Watch<'_> {
         };
         let time = self.case.documented.and_then(|bound| match bound {
             Documented::Content => documented.content,
+            // Guard sees reasoning only in a stream.
+            Documented::Response if self.launch.guard.is_some() && !self.provider.streams() => None,
             Documented::Response => documented.response,
             Documented::Tool => documented.tool,
             Documented::Calls => None,
         });
-        // The time is when the program begins to end: ten minutes are the timeout of many clients.
-        let allowed = Duration::from_secs(time.unwrap_or(self.case.seconds) + 5);
+        // The time is when the program begins to end: ten minutes are the timeout of many clients, and some wait before they
+        // repeat the call.
+        let allowed = Duration::from_secs(time.unwrap_or(self.case.seconds) + 10);
         let patience = patience.max(Duration::from_secs(self.case.at_least));
         if first.elapsed() > allowed && limit.is_none() {
             return Some(Stopped::Time);
