@@ -110,7 +110,7 @@ pub struct Profile {
     /// Arguments of guard, if it stands in front of the program: those before the limits of the case.
     #[serde(skip_deserializing)]
     pub front: Vec<String>,
-    /// Its arguments for a bound on a response that is as short as `documented` says.
+    /// Arguments of guard that make its bound on a response as short as `documented` says.
     #[serde(skip_deserializing)]
     pub front_short: Vec<String>,
     /// Variables.

@@ -81,7 +81,7 @@ const TABLE: [Row; 25] = [
     ),
     row(
         Termination::ErrorThinkingStarved,
-        "reasoning used the whole output budget; the model wrote no visible text",
+        "reasoning used the whole output budget, or its time; the model wrote no visible text",
         "raise `max_output_tokens`, or lower the model's thinking effort",
     ),
     row(

@@ -646,7 +646,7 @@ fn nested_spending_is_charged_once() {
     let outcome = outer.outcome().unwrap();
     assert_eq!(outcome.termination, Termination::ErrorMaxBudgetUsd);
     assert_eq!((outcome.turns, outcome.model_calls), (1, 3), "turns of the inner run are its own");
-    // What was charged before a park is not charged again.
+    // The part that was charged before a park is not charged again.
     let parked = inner.park(START).unwrap();
     let mut resumed = RunState::resume(&parked, Terms::default()).unwrap();
     assert_eq!(resumed.take_uncharged(), None);

@@ -156,7 +156,7 @@ impl Facts<'_> {
             (Termination::ErrorMaxBudgetUsd | Termination::ErrorMaxTokens, Decision::Limit(_)) => {
                 self.in_table()
             }
-            (Termination::ErrorOutputTruncated | Termination::ErrorThinkingStarved, _) => {
+            (Termination::ErrorOutputTruncated, _) | (_, Decision::ThinkingStarved) => {
                 "raise the output limit of the program".to_owned()
             }
             (_, Decision::UnknownFinish) => {

@@ -9,6 +9,7 @@ use crate::terminal::Terminal;
 use endstop::testkit::{Reply, Server, Turn};
 use serde_json::{Value, json};
 use std::process::Command;
+use std::time::Duration;
 
 #[test]
 fn without_limits_the_client_is_only_observed() {
@@ -78,6 +79,22 @@ fn dollar_limit_stops_when_the_money_is_spent() {
     assert_eq!(outcome["termination"], "error_max_budget_usd", "{outcome:#}");
     assert_eq!(server.requests().len(), 3, "money is left for a third call, not for a fourth");
     done.exits(20);
+}
+
+#[test]
+fn reasoning_without_an_end_names_its_limit() {
+    let server = answering(|_| {
+        let delta = json!({"choices": [{"delta": {"reasoning_content": "hm "}}]});
+        let stream = format!("data: {delta}\n\n").repeat(20_000);
+        Reply::new(200, "text/event-stream", stream).drip(Duration::from_millis(1))
+    });
+    let card = [
+        "── stopped: error_thinking_starved (capacity)",
+        "or its time; the model wrote no visible text",
+        "no text or tool call within 300ms",
+        "next     raise --thinking-timeout",
+    ];
+    with_card(&server, &["--thinking-timeout", "300ms"], "x", "; exit 0").exits(20).notes(&card);
 }
 
 #[test]
