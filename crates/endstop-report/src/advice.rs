@@ -82,7 +82,7 @@ const TABLE: [Row; 25] = [
     row(
         Termination::ErrorThinkingStarved,
         "reasoning used the whole output budget, or its time; the model wrote no visible text",
-        "raise `max_output_tokens`, or lower the model's thinking effort",
+        "raise `max_output_tokens`, or `thinking_timeout` if that decided, or lower the model's thinking effort",
     ),
     row(
         Termination::ErrorOutputTruncated,
