@@ -43,6 +43,8 @@ pub struct AnswerFormat {
     pub structured: Option<Structured>,
     /// `true` if the client stops at once on the status 402, and retries after 400.
     pub stops_on_402: bool,
+    /// `true` if the client completes a tool call that was cut, and runs it.
+    pub completes_cut_calls: bool,
 }
 
 impl AnswerFormat {
@@ -58,7 +60,8 @@ impl AnswerFormat {
                 .structured
                 .clone()
                 .or(facts.is_endstop.then_some(Structured::Endstop)),
-            stops_on_402: stops_on_402(facts),
+            stops_on_402: facts.client.is_some_and(|client| client.stops_on_402),
+            completes_cut_calls: facts.client.is_some_and(|client| client.completes_cut_calls),
         }
     }
 
@@ -77,7 +80,8 @@ impl AnswerFormat {
             model: route.model.clone().unwrap_or_default(),
             usage_requested: false,
             structured: Some(Structured::Unknown),
-            stops_on_402: stops_on_402(facts),
+            stops_on_402: facts.client.is_some_and(|client| client.stops_on_402),
+            completes_cut_calls: facts.client.is_some_and(|client| client.completes_cut_calls),
         }
     }
 
@@ -92,10 +96,6 @@ impl AnswerFormat {
         };
         follow(self.format, self.delivery, closing)
     }
-}
-
-fn stops_on_402(facts: &ClientFacts) -> bool {
-    facts.client.is_some_and(|client| client.stops_on_402)
 }
 
 /// The id and the time of an answer, which a pure function cannot make.

@@ -40,6 +40,8 @@ pub struct Client {
     pub own_headers: &'static str,
     /// `true` if it stops at once on the status 402, and not on 400.
     pub stops_on_402: bool,
+    /// `true` if it completes the arguments of a tool call that was cut, and runs the call when it has the finish value.
+    pub completes_cut_calls: bool,
     /// Names of its headers in lower case, and their meanings.
     pub headers: &'static [(&'static str, Sign)],
 }
@@ -51,6 +53,7 @@ pub const CLIENTS: &[Client] = &[
         user_agent: "claude-cli",
         own_headers: "x-claude-code-",
         stops_on_402: true,
+        completes_cut_calls: false,
         headers: &[
             ("x-claude-code-session-id", Sign::Session),
             ("x-claude-code-agent-id", Sign::Agent),
@@ -62,6 +65,7 @@ pub const CLIENTS: &[Client] = &[
         user_agent: "codex",
         own_headers: "x-codex-",
         stops_on_402: false,
+        completes_cut_calls: false,
         headers: &[
             ("session-id", Sign::Session),
             ("thread-id", Sign::Thread),
@@ -78,6 +82,7 @@ pub const CLIENTS: &[Client] = &[
         user_agent: "opencode/",
         own_headers: "",
         stops_on_402: false,
+        completes_cut_calls: false,
         headers: &[
             ("x-session-id", Sign::Conversation),
             ("x-parent-session-id", Sign::ParentConversation),
@@ -88,6 +93,7 @@ pub const CLIENTS: &[Client] = &[
         user_agent: "GeminiCLI",
         own_headers: "",
         stops_on_402: false,
+        completes_cut_calls: false,
         headers: &[],
     },
     Client {
@@ -95,6 +101,7 @@ pub const CLIENTS: &[Client] = &[
         user_agent: "QwenCode/",
         own_headers: "",
         stops_on_402: false,
+        completes_cut_calls: true,
         headers: &[],
     },
 ];

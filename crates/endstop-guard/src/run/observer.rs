@@ -10,9 +10,10 @@ use crate::exchange::answer::{Ending, Stamp, Tail};
 use crate::proxy::{End, Flow, ReadOn, ResponseHead, ResponseObserver, Unreadable};
 use bytes::Bytes;
 use endstop_core::guest::Spending;
-use endstop_core::{ErrorClass, ModelError, TurnDelta};
+use endstop_core::{ErrorClass, ModelError, ToolCall, TurnDelta};
 use endstop_wire::{Delta, Eof, RestClock, StreamDecoder, windows};
 use http::{HeaderName, HeaderValue};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -91,6 +92,8 @@ struct Reading {
     problem: Option<Box<ModelError>>,
     /// Follows the text of a stream that a policy may cut.
     tail: Option<Box<Tail>>,
+    /// The tool calls, for a client that completes and runs those which were cut.
+    tool_calls: Option<BTreeMap<usize, ToolCall>>,
     /// Deltas of the chunk that is read.
     deltas: Vec<TurnDelta>,
     /// The end of a response whose connection stays open, and the time at which it counts as complete.
@@ -112,6 +115,7 @@ impl Reading {
             let stamp = Stamp { id: "endstop", unix_seconds: shared.unix_seconds() };
             Box::new(facts.reply.tail(stamp))
         });
+        let tool_calls = facts.reply.completes_cut_calls.then(BTreeMap::new);
         let asked_at = shared.now();
         Reading {
             rest: RestClock::default(),
@@ -122,6 +126,7 @@ impl Reading {
             decoder: None,
             problem: None,
             tail,
+            tool_calls,
             deltas: Vec::new(),
             asked_at: Some(asked_at),
             head: None,
@@ -150,15 +155,27 @@ impl Reading {
     /// Decodes a chunk and reports its content.
     fn read(&mut self, chunk: &[u8]) -> Flow {
         let Some(decoder) = &mut self.decoder else { return Flow::Pass };
-        let deltas = &mut self.deltas;
+        let (deltas, tool_calls) = (&mut self.deltas, &mut self.tool_calls);
         // An error of the decoder is in its result; the bytes still pass.
-        let _ = decoder.push(chunk, &mut |delta| take(deltas, delta, chunk.len()));
+        let _ = decoder.push(chunk, &mut |delta| {
+            if let Some(calls) = tool_calls {
+                collect(calls, &delta);
+            }
+            take(deltas, delta, chunk.len());
+        });
+        let is_withheld = decoder.has_finish_value()
+            && tool_calls.as_ref().is_some_and(|calls| has_cut_call(calls, decoder));
         let due = self.rest.note(self.shared.now(), decoder, !deltas.is_empty());
         if due != self.complete_at {
             self.complete_at = due;
             self.shared.ends_at(&self.ticket, due);
         }
-        if self.report() { Flow::Pass } else { self.stop() }
+        match self.report() {
+            false => self.stop(),
+            // The client does not get the finish value, so that it discards the calls that it has so far.
+            true if is_withheld => Flow::Abort,
+            true => Flow::Pass,
+        }
     }
 
     /// Ends the client's stream because the run has ended: cleanly if the model writes text, and
@@ -299,6 +316,23 @@ impl OpenCall for Reading {
             self.report_end(&End::Complete);
         }
     }
+}
+
+/// Appends the part of a tool call that a delta has.
+fn collect(calls: &mut BTreeMap<usize, ToolCall>, delta: &Delta<'_>) {
+    let (index, name, json) = match delta {
+        Delta::ToolCallStarted { index, name, .. } => (*index, *name, ""),
+        Delta::ToolArguments { index, json } => (*index, "", *json),
+        _ => return,
+    };
+    let new = || ToolCall { id: String::new(), name: name.to_owned(), arguments: String::new() };
+    calls.entry(index).or_insert_with(new).arguments.push_str(json);
+}
+
+/// `true` if a turn has tool calls that must not run, because it was cut or their arguments cannot be read.
+fn has_cut_call(calls: &BTreeMap<usize, ToolCall>, decoder: &mut StreamDecoder) -> bool {
+    let is_readable = |call: &ToolCall| call.parsed_arguments().is_ok();
+    !calls.is_empty() && (decoder.has_cut_turn() || !calls.values().all(is_readable))
 }
 
 /// Appends a delta; text of one chunk is merged. `most` bounds the bytes of text that are expected.

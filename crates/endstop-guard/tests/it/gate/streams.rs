@@ -18,13 +18,21 @@ fn event(delta: &serde_json::Value, finish: Option<&str>) -> String {
     format!("data: {event}\n\n")
 }
 
-/// Starts an upstream that sends this many chunks, each after the client has answered to the one before, and then
-/// ends the response.
+/// Starts an upstream that sends this many chunks of text, and then ends the response.
 async fn chunks(number: usize) -> (SocketAddr, tokio::sync::mpsc::UnboundedSender<()>) {
+    let mut events = vec![event(&json!({"role": "assistant", "content": ""}), None)];
+    events.resize(number + 1, event(&json!({"content": TEXT}), None));
+    events.push(format!("{}data: [DONE]\n\n", event(&json!({}), Some("stop"))));
+    sending(events).await
+}
+
+/// Starts an upstream that sends these chunks, each after the client has answered to the one before, and then ends the
+/// response.
+async fn sending(events: Vec<String>) -> (SocketAddr, tokio::sync::mpsc::UnboundedSender<()>) {
     let (next, turns) = tokio::sync::mpsc::unbounded_channel();
     let turns = std::sync::Arc::new(tokio::sync::Mutex::new(turns));
     let address = upstream(move |mut conn: Conn| {
-        let turns = std::sync::Arc::clone(&turns);
+        let (turns, events) = (std::sync::Arc::clone(&turns), events.clone());
         async move {
             let mut turns = turns.lock().await;
             let head = String::from_utf8(conn.until(b"\r\n\r\n").await.expect("a head")).expect("text");
@@ -32,9 +40,6 @@ async fn chunks(number: usize) -> (SocketAddr, tokio::sync::mpsc::UnboundedSende
             conn.exact(length.parse().expect("a length")).await.expect("a body");
             conn.send("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
                 .await;
-            let mut events = vec![event(&json!({"role": "assistant", "content": ""}), None)];
-            events.resize(number + 1, event(&json!({"content": TEXT}), None));
-            events.push(format!("{}data: [DONE]\n\n", event(&json!({}), Some("stop"))));
             for event in events {
                 if turns.recv().await.is_none() {
                     return;
@@ -116,6 +121,52 @@ fn all_chunks_are_read() {
             let outcome = run.close(true, "");
             assert_eq!(outcome.termination, Termination::Stop);
             assert_eq!(outcome.last_text, Some(TEXT.repeat(number)));
+        }
+    });
+}
+
+/// Qwen Code completes the arguments of a call that was cut, and runs it when it has the finish value.
+#[test]
+fn end_of_a_cut_call_does_not_reach_a_client_that_would_run_it() {
+    run(async {
+        let (whole, cut) = (r#"{"key":"x"}"#, r#"{"key":"x"#);
+        // The arguments, the finish value, and whether the client may have it.
+        for (arguments, finish, passes) in [
+            (Some(whole), "tool_calls", true),
+            (Some(""), "tool_calls", true),
+            (Some(cut), "tool_calls", false),
+            (Some(whole), "length", false),
+            (Some(cut), "length", false),
+            (Some(""), "content_filter", false),
+            (None, "length", true),
+        ] {
+            let call = |arguments: &str| json!([{"index": 0, "id": "c", "function": {"name": "t", "arguments": arguments}}]);
+            let delta = match arguments {
+                Some(arguments) => json!({"content": "I run it.", "tool_calls": call(arguments)}),
+                None => json!({"content": "I run it."}),
+            };
+            let last = format!("{}data: [DONE]\n\n", event(&json!({}), Some(finish)));
+            let (address, next) = sending(vec![event(&delta, None), last]).await;
+            let guard = Guard::start(Settings::default(), address).await;
+            for agent in ["QwenCode/0.24.4 (linux; x64)", "other"] {
+                let line = format!("\r\nUser-Agent: {agent}\r\n");
+                let request = String::from_utf8(request("q")).expect("text");
+                let mut client = Conn::to(guard.address).await;
+                client.send(request.replacen("\r\n", &line, 1)).await;
+                client.head().await;
+                next.send(()).expect("an upstream");
+                client.chunk().await.expect("the call");
+                next.send(()).expect("an upstream");
+                let end = client.chunk().await;
+                assert_eq!(
+                    end.is_ok(),
+                    passes || agent == "other",
+                    "{arguments:?} {finish} {agent}"
+                );
+                next.send(()).expect("an upstream");
+                let turns = guard.run("q").expect("a run").live().turns;
+                assert!(turns > 0, "the response is a turn");
+            }
         }
     });
 }

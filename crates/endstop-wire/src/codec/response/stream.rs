@@ -165,13 +165,22 @@ impl StreamDecoder {
     /// `true` if the last finish value means that the model has ended the turn. A server that keeps the connection open
     /// may send usage and the protocol's end marker later, or never.
     pub fn has_ended_turn(&mut self) -> bool {
-        let Some(value) = self.feed.turn.common().finish.as_deref() else { return false };
-        let meaning = match self.dialect.family {
+        !matches!(self.meaning(), Finish::Missing | Finish::Unknown | Finish::InProgress)
+    }
+
+    /// `true` if the last finish value means that the turn was cut, filtered or has failed.
+    pub fn has_cut_turn(&mut self) -> bool {
+        self.meaning().is_sticky()
+    }
+
+    /// Returns the meaning of the last finish value.
+    fn meaning(&mut self) -> Finish {
+        let Some(value) = self.feed.turn.common().finish.as_deref() else { return Finish::Missing };
+        match self.dialect.family {
             // The format inside the envelope is that of any vendor.
             WireFormat::BedrockInvoke => finish_of_any(value),
             family => finish_of(family, value),
-        };
-        !matches!(meaning, Finish::Missing | Finish::Unknown | Finish::InProgress)
+        }
     }
 
     /// `true` if the counts of the prompt and of the output arrived. Zeros are not a report.
