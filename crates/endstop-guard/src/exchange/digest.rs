@@ -55,6 +55,7 @@ impl fmt::Debug for Fingerprint {
 }
 
 /// Collects the parts of a fingerprint.
+#[derive(Clone)]
 pub(super) struct Mixer(SipHasher24);
 
 impl Mixer {

@@ -38,6 +38,8 @@ pub(super) struct Opening {
     pub(super) print: Fingerprint,
     /// Fingerprints of the single texts, to compare with prompts for sub-agents.
     pub(super) texts: Vec<Fingerprint>,
+    /// Fingerprints of the beginnings with fewer texts, the longest one last.
+    pub(super) shorter: Vec<Fingerprint>,
     /// `true` if the model has not answered yet.
     pub(super) is_all: bool,
 }
@@ -102,7 +104,7 @@ impl Opening {
     /// are left out, because Claude Code's change with each call.
     fn read(request: &Request<'_>, salt: &Salt, scope: Fingerprint) -> (Opening, usize) {
         let mut print = scoped(salt, "opening", scope);
-        let mut texts = Vec::new();
+        let (mut texts, mut shorter) = (Vec::new(), Vec::new());
         let mut length = 0;
         let mut is_all = true;
         for at in 0..request.message_count().min(LONGEST_OPENING) {
@@ -118,12 +120,15 @@ impl Opening {
             }
             for part in &message.parts {
                 if let Part::Text { text } = part {
+                    if !texts.is_empty() && texts.len() <= MOST_TEXTS {
+                        shorter.push(print.clone().done());
+                    }
                     print = print.add(text.as_bytes());
                     texts.push(prompt(salt, scope, text));
                 }
             }
         }
-        (Opening { print: print.done(), texts, is_all }, length)
+        (Opening { print: print.done(), texts, shorter, is_all }, length)
     }
 }
 

@@ -34,6 +34,8 @@ pub struct Threads {
     recent: BoundedMap<Fingerprint, RunKey>,
     /// Number of the last thread with each beginning, if there were several.
     again: BoundedMap<Fingerprint, u32>,
+    /// The first beginning of a thread whose client has added to its prompt.
+    grown: BoundedMap<Fingerprint, Fingerprint>,
 }
 
 /// The place of a request, before its thread is looked up.
@@ -64,6 +66,7 @@ impl Threads {
             roots: BoundedMap::new(MOST),
             recent: BoundedMap::new(MOST),
             again: BoundedMap::new(MOST),
+            grown: BoundedMap::new(MOST),
         }
     }
 
@@ -329,9 +332,10 @@ impl Threads {
         request: &Request<'_>,
         kind: Kind,
     ) -> Seat {
-        let number = self.again.get(&opening.print).map_or(1, |number| *number);
         let named = known.is_some();
-        let seat = self.numbered(known.clone(), scope, opening.print, number);
+        let print = self.first_beginning(known.as_ref(), scope, opening, request, kind);
+        let number = self.number_of(print);
+        let seat = self.numbered(known.clone(), scope, print, number);
         if !kind.is_turn() {
             // A title or a router call has a beginning of its own; it belongs to the run that the
             // same key used last.
@@ -346,10 +350,44 @@ impl Threads {
         // this is neither a retry nor a compaction.
         if opening.is_all && state.is_some_and(|state| state.was_longer_than(count)) {
             let number = number.saturating_add(1);
-            self.again.put(opening.print, number);
-            return self.numbered(known, scope, opening.print, number);
+            self.again.put(print, number);
+            return self.numbered(known, scope, print, number);
         }
         seat
+    }
+
+    /// Returns the beginning that the thread of this request had first. A client that stores no answer, because the
+    /// model refused for example, adds a text to its prompt, and the history then begins in another way.
+    fn first_beginning(
+        &mut self,
+        known: Option<&RunKey>,
+        scope: Fingerprint,
+        opening: &Opening,
+        request: &Request<'_>,
+        kind: Kind,
+    ) -> Fingerprint {
+        if let Some(first) = self.grown.get(&opening.print) {
+            return *first;
+        }
+        if !opening.is_all || !kind.is_turn() {
+            return opening.print;
+        }
+        let count = request.message_count();
+        let continues = |first: &Fingerprint| {
+            let seat = self.numbered(known.cloned(), scope, *first, self.number_of(*first));
+            self.states.peek(&seat).is_some_and(|state| !state.was_longer_than(count))
+        };
+        let first = |print| self.grown.peek(print).copied().unwrap_or(*print);
+        let Some(first) = opening.shorter.iter().rev().map(first).find(continues) else {
+            return opening.print;
+        };
+        self.grown.put(opening.print, first);
+        first
+    }
+
+    /// Returns the number of the last thread with this beginning.
+    fn number_of(&self, print: Fingerprint) -> u32 {
+        self.again.peek(&print).copied().unwrap_or(1)
     }
 
     /// Returns the seat of the thread with this beginning and number.

@@ -214,6 +214,46 @@ fn long_results_without_tools_name_their_thread() {
     }
 }
 
+/// A client that stores no answer, because the model refused, adds to its prompt: in the same message or after it.
+#[test]
+fn prompt_that_grows_stays_in_its_thread() {
+    let parts = |texts: &[&str]| {
+        let parts: Vec<Value> =
+            texts.iter().map(|text| json!({"type": "text", "text": text})).collect();
+        chat(&json!([{"role": "user", "content": parts}]))
+    };
+    let messages = |texts: &[&str]| chat(&texts.iter().map(|text| user(text)).collect());
+    for write in [&parts as &dyn Fn(&[&str]) -> Value, &messages] {
+        let mut table = Table::new();
+        let first = table.place(CHAT, &[KEY], &write(&["Fix the test.", "No call was found."]));
+        table.answer(&first, &[]);
+        let again = "No call was found, again.";
+        let grown = write(&["Fix the test.", "No call was found.", again]);
+        let second = table.place(CHAT, &[KEY], &grown);
+        assert_eq!((&second.seat, second.turn, second.attempt), (&first.seat, 2, Attempt::First));
+        table.answer(&second, &[]);
+        let third = write(&["Fix the test.", "No call was found.", again, again]);
+        let third = table.place(CHAT, &[KEY], &third);
+        assert_eq!((&third.seat, third.turn), (&first.seat, 3));
+        // An answer in text, without an id that names the thread.
+        table.answer(&third, &[]);
+        let mut answered = write(&["Fix the test.", "No call was found.", again, again]);
+        let history = answered["messages"].as_array_mut().unwrap();
+        history
+            .extend([json!({"role": "assistant", "content": "Done."}), user("And the other one.")]);
+        let fourth = table.place(CHAT, &[KEY], &answered);
+        assert_eq!((&fourth.seat, fourth.turn), (&first.seat, 4));
+        table.answer(&fourth, &[]);
+        // Another prompt is another conversation, and so is the same one after a history that was longer.
+        for prompt in
+            [&["Fix the other test.", again][..], &["Fix the test."], &["Fix the test.", again]]
+        {
+            let other = table.place(CHAT, &[KEY], &write(prompt));
+            assert_ne!(other.seat.thread, first.seat.thread, "{prompt:?}");
+        }
+    }
+}
+
 #[test]
 fn program_started_again_is_new_thread() {
     let mut table = Table::new();
