@@ -9,7 +9,7 @@ const ESCAPE: &str = "\u{1b}]0;owned\u{7}\u{1b}[2J\nfake   line";
 
 fn journal(cli: &Cli, name: &str, sql: &str) {
     let connection = Connection::open(cli.path(name)).unwrap();
-    let mark = "PRAGMA application_id = 0x45737470; PRAGMA user_version = 1";
+    let mark = "PRAGMA application_id = 0x45737470; PRAGMA user_version = 2";
     connection.execute_batch(&format!("{sql}; {mark}")).unwrap();
 }
 

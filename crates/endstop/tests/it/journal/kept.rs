@@ -97,7 +97,7 @@ async fn file_is_private_and_marked() {
         plain.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap(),
         plain.query_row("SELECT group_concat(name) FROM events", [], |row| row.get(0)).unwrap(),
     );
-    assert_eq!(version, 1);
+    assert_eq!(version, 2);
     assert!(names.starts_with("start,"), "{names}");
     // Triggers keep ended runs and stored events unchanged, whichever program writes.
     for change in [

@@ -22,7 +22,7 @@ fn make(path: &Path, sql: &str) {
     let connection = Connection::open(path).unwrap();
     connection.execute_batch(sql).unwrap();
     connection
-        .execute_batch("PRAGMA application_id = 0x45737470; PRAGMA user_version = 1")
+        .execute_batch("PRAGMA application_id = 0x45737470; PRAGMA user_version = 2")
         .unwrap();
 }
 

@@ -108,7 +108,7 @@ async fn other_version_is_refused() {
     let error = SqliteJournal::open(place.file()).unwrap_err();
     assert_eq!(error.kind, JournalErrorKind::Version);
     assert!(
-        error.to_string().contains("version 9 of the tables; this program supports 1"),
+        error.to_string().contains("version 9 of the tables; this program supports 2"),
         "{error}"
     );
 

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 /// Version of the tables, stored as `user_version`.
-pub(in crate::journal::sqlite) const VERSION: i64 = 1;
+pub(in crate::journal::sqlite) const VERSION: i64 = 2;
 
 /// The `application_id` of a journal: "Estp" in ASCII.
 pub(in crate::journal::sqlite) const APPLICATION: i64 = 0x4573_7470;
