@@ -196,7 +196,7 @@ pub(crate) struct GuardArgs {
     #[arg(help_heading = Heading::Limits.title())]
     pub(crate) cap_output: bool,
     /// What happens to requests that may cost and that guard cannot count, such as batches and paths that it
-    /// does not know: `refuse`, or `pass` [default: refuse under a limit on money, tokens or turns].
+    /// does not know: `refuse`, or `pass` [default: refuse under a limit that counts calls].
     #[arg(long, value_name = "HOW", value_parser = ["refuse", "pass"], conflicts_with = "listen")]
     #[arg(help_heading = Heading::Limits.title(), hide_short_help = is_short_help())]
     pub(crate) other: Option<String>,
@@ -214,7 +214,7 @@ pub(crate) struct GuardArgs {
     #[arg(help_heading = Heading::Limits.title(), hide_short_help = is_short_help())]
     pub(crate) grace: String,
     /// The name of the run: letters, digits, `-`, `_` and `.`.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", conflicts_with = "listen")]
     #[arg(help_heading = Heading::Journal.title(), hide_short_help = is_short_help())]
     pub(crate) name: Option<String>,
     /// A settings file; without it, endstop.toml of the working folder. With --listen: the file with
@@ -240,7 +240,7 @@ pub(crate) struct GuardArgs {
     #[arg(help_heading = Heading::Output.title(), hide_short_help = is_short_help())]
     pub(crate) events: Option<PathBuf>,
     /// Replace the file of --events, even if it is not empty.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "listen")]
     #[arg(help_heading = Heading::Output.title(), hide_short_help = is_short_help())]
     pub(crate) overwrite: bool,
 }

@@ -10,7 +10,7 @@ use endstop::wire::redact::Redacted;
 use endstop_http::{Client, Full};
 use http::{HeaderValue, Request, header};
 use serde_json::{Value, json};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -55,8 +55,6 @@ struct Shared {
     held: Mutex<Vec<String>>,
     lost: AtomicU64,
     problems: AtomicU64,
-    /// `true` once the process is about to end, so that no retry waits.
-    ending: AtomicBool,
 }
 
 impl Shared {
@@ -92,7 +90,6 @@ impl Sender {
             held: Mutex::default(),
             lost: AtomicU64::new(0),
             problems: AtomicU64::new(0),
-            ending: AtomicBool::new(false),
         });
         let patience = if command.is_some() { COMMAND + REQUEST } else { LAST };
         let own = Arc::clone(&shared);
@@ -118,7 +115,6 @@ impl Sender {
 
     /// Waits until everything is delivered, or for a bounded time.
     pub(super) fn finish(&self) {
-        self.shared.ending.store(true, Ordering::Relaxed);
         drop(self.queue.lock().unwrap_or_else(PoisonError::into_inner).take());
         let done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
         if done.recv_timeout(self.patience) == Err(RecvTimeoutError::Timeout) {
@@ -169,7 +165,7 @@ fn deliver(
         };
         let by_webhook = async {
             let (Some(client), Some(url)) = (&client, webhook) else { return };
-            if let Err(problem) = posted(client, url, &notice, &shared.ending).await {
+            if let Err(problem) = posted(client, url, &notice).await {
                 let host = url.host_str().unwrap_or_default();
                 shared.problem(&format!("[notify]: the webhook at {host} {problem}"));
             }
@@ -194,12 +190,7 @@ fn client(url: &Url) -> Result<Client, String> {
 }
 
 /// Posts a notice to the webhook, with bounded retries.
-async fn posted(
-    client: &Client,
-    url: &Url,
-    notice: &Value,
-    ending: &AtomicBool,
-) -> Result<(), String> {
+async fn posted(client: &Client, url: &Url, notice: &Value) -> Result<(), String> {
     let body = json!({"text": format!("endstop: {}", sentence(notice))});
     let body = output::keys().redact_json(&body).map_err(|error| error.to_string())?;
     let mut pauses = PAUSES.iter();
@@ -217,9 +208,7 @@ async fn posted(
             Err(_) => (format!("did not answer within {} s", REQUEST.as_secs()), true),
         };
         match pauses.next() {
-            Some(pause) if may_retry && !ending.load(Ordering::Relaxed) => {
-                tokio::time::sleep(*pause).await;
-            }
+            Some(pause) if may_retry => tokio::time::sleep(*pause).await,
             _ => return Err(problem),
         }
     }

@@ -159,6 +159,13 @@ impl Guest {
         self.reply()
     }
 
+    /// Reports that the process did not run for this time before now. The timeouts of a call in progress do not include it,
+    /// because nothing of its response could be received.
+    pub fn suspended(&mut self, at: Duration, time: Duration) -> GuestReply {
+        self.feed(at, EventKind::Suspended { time });
+        self.reply()
+    }
+
     /// Returns the pause that the client's next call must wait for, for a window or a rate. Ask before each
     /// call ([`GuestMode::waits`](super::GuestMode::waits)).
     pub fn pause(&self, at: Duration) -> Option<Pause> {

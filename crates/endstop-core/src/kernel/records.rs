@@ -240,16 +240,25 @@ const LONGEST_GAP: Duration = Duration::from_secs(120);
 #[derive(Debug, Default)]
 pub(super) struct FailedCalls {
     pub(super) all: u32,
-    /// Those at the end that have the same maximum.
+    /// Those at the end that have the same maximum, and of refused ones the same request.
     alike: u32,
     most: u32,
+    request: Asked,
     first: Duration,
     last: Duration,
 }
 
+/// A request, as far as a repetition is the same one: its model, and the size of its prompt. A client may have a list of
+/// models, each with a key of its own, or several requests in flight while its login expires.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Asked {
+    pub(super) model: Option<String>,
+    pub(super) bytes: Option<u64>,
+}
+
 impl FailedCalls {
     /// Counts a call. Returns `true` if it was the last one that the client may make.
-    pub(super) fn add(&mut self, error: &ModelError, now: Duration) -> bool {
+    pub(super) fn add(&mut self, error: &ModelError, request: Asked, now: Duration) -> bool {
         let most = match error.class {
             ErrorClass::Authentication | ErrorClass::Permission | ErrorClass::QuotaExhausted => {
                 MOST_REFUSED
@@ -267,8 +276,9 @@ impl FailedCalls {
             | ErrorClass::Cancelled
             | ErrorClass::UnknownError => MOST_FAILED,
         };
-        self.alike = if self.most == most { self.alike + 1 } else { 1 };
-        self.most = most;
+        let is_alike = self.most == most && (most != MOST_REFUSED || self.request == request);
+        self.alike = if is_alike { self.alike + 1 } else { 1 };
+        (self.most, self.request) = (most, request);
         if self.all == 0 || now.saturating_sub(self.last) > LONGEST_GAP {
             self.first = now;
         }

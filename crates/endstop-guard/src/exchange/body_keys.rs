@@ -5,8 +5,10 @@
 //! {"model":"m","api_key":"KEY","tools":[{"type":"mcp","authorization":"KEY","headers":{"X-Key":"KEY"}}]}
 //! ```
 
-use endstop_wire::redact::is_secret_name;
+use endstop_wire::redact::{is_random, is_secret_name};
 use memchr::{memchr_iter, memmem, memrchr};
+use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// The longest name of a member that is looked at, in bytes.
 const LONGEST_NAME: usize = 64;
@@ -19,6 +21,9 @@ pub fn each_in_body(body: &[u8], mut found: impl FnMut(&str)) {
     for colon in memchr_iter(b':', body) {
         let Some(name) = name_before(body, colon) else { continue };
         let rest = body[colon + 1..].trim_ascii_start();
+        if name.eq_ignore_ascii_case(b"headers") {
+            values_in(rest).filter(|value| is_random(value)).for_each(|value| found(&value));
+        }
         if rest.first() != Some(&b'"') || !sounds_secret(name) {
             continue;
         }
@@ -92,6 +97,14 @@ fn is_secret(name: &[u8]) -> bool {
     std::str::from_utf8(name).is_ok_and(is_secret_name)
 }
 
+/// Returns the strings in the object that begins here, such as the headers for a server of tools, which have any name.
+fn values_in(json: &[u8]) -> impl Iterator<Item = String> {
+    let mut values =
+        serde_json::Deserializer::from_slice(json).into_iter::<BTreeMap<String, Value>>();
+    let object = json.starts_with(b"{").then(|| values.next()?.ok()).flatten();
+    object.into_iter().flatten().filter_map(|(_, value)| Some(value.as_str()?.to_owned()))
+}
+
 /// Returns the string that begins here.
 fn string(json: &[u8]) -> Option<String> {
     let json = &json[..json.len().min(LONGEST)];
@@ -124,6 +137,16 @@ mod tests {
             r#"{"authorization":"a\u0062\"c","x-api-key":"","apiKey":"K3"}"#,
             &["ab\"c", "", "K3"],
         );
+    }
+
+    #[test]
+    fn headers_of_tool_servers_are_found_by_their_values() {
+        let key = "q7Zk2mVx9LtR4bNs8WcY1dHf";
+        let headers = format!(r#"{{"X-Foo": "{key}", "Notion-Version": "2022-06-28", "n": 4}}"#);
+        check(&format!(r#"{{"tools":[{{"type":"mcp","headers":{headers}}}]}}"#), &[key]);
+        for other in [r#"{"headers":"a"}"#, r#"{"headers":{"a":"#, r#"{"headers":[{"a":"b"}]}"#] {
+            check(other, &[]);
+        }
     }
 
     #[test]

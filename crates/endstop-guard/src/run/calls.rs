@@ -32,6 +32,18 @@ impl Place {
     }
 }
 
+/// The part that a call has in the work of its program. A refused call is the end of that work until one of at least the same
+/// part is admitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Work {
+    /// A title or the like, without which the program may do.
+    Aside,
+    /// A turn of a program that has offered no tools.
+    Turn,
+    /// A turn that offers tools.
+    TurnWithTools,
+}
+
 /// The facts of a call that its request states.
 #[derive(Debug)]
 pub(super) struct CallFacts {

@@ -67,6 +67,8 @@ pub(super) struct Conversation {
     pub(super) was_cut: bool,
     /// The number of the last call, so that the conversation that was idle longest can be found.
     pub(super) last_call: u64,
+    /// A hash of the last request.
+    pub(super) last_request: u64,
 }
 
 impl std::fmt::Debug for Conversation {
@@ -127,6 +129,7 @@ impl Conversation {
             unsent: Vec::new(),
             was_cut: false,
             last_call: 0,
+            last_request: 0,
         }
     }
 
@@ -342,6 +345,17 @@ impl Conversation {
         self.guest.pause(at)
     }
 
+    /// Reports that the process did not run for this time.
+    pub(super) fn suspended(
+        &mut self,
+        at: Duration,
+        time: Duration,
+        account: &mut Account,
+    ) -> Step {
+        let reply = self.guest.suspended(at, time);
+        self.after(reply, account)
+    }
+
     pub(super) fn tick(&mut self, at: Duration, account: &mut Account) -> Step {
         let reply = self.guest.tick(at);
         self.after(reply, account)
@@ -386,6 +400,12 @@ impl Conversation {
     pub(super) fn waits_after_failure(&self) -> bool {
         let provisional = self.guest.run().and_then(Run::provisional);
         provisional.is_some_and(|(_, by)| matches!(by.decision, Decision::CallFailed(_)))
+    }
+
+    /// `true` if the model or a filter refused its last call.
+    pub(super) fn was_refused(&self) -> bool {
+        let provisional = self.guest.run().and_then(Run::provisional);
+        provisional.is_some_and(|(_, by)| by.decision == Decision::ContentFiltered)
     }
 
     /// The arguments of the last turn's open tool call that has this word in them.

@@ -1,6 +1,6 @@
 //! The conversations of a guarded run: when they begin, which are in memory, and which one ends the run.
 
-use super::calls::{CallFacts, CallsInFlight, Place};
+use super::calls::{CallFacts, CallsInFlight, Place, Work};
 use super::conversation::{Conversation, Judged};
 use crate::exchange::{Kind, ThreadId};
 use std::collections::HashMap;
@@ -109,11 +109,17 @@ impl Conversations {
         is_over.then_some(before)
     }
 
-    /// Takes the last call of a program without tools, if it failed: the next one continues its conversation, so that the
-    /// failed calls in a row are counted together.
-    pub(super) fn take_failed_auxiliary(&mut self) -> Option<Conversation> {
-        let (_, mut one) = self.last_auxiliary.take_if(|(_, one)| one.waits_after_failure())?;
-        one.begin_another();
+    /// Takes the last call of a program without tools, if it failed, or was refused and has the same request: the next one
+    /// continues its conversation, so that such calls in a row are counted together. A program that sends many texts may
+    /// have some of them refused.
+    pub(super) fn take_repeated(&mut self, request: u64) -> Option<Conversation> {
+        let (_, mut one) = self.last_auxiliary.take_if(|(_, one)| {
+            one.waits_after_failure() || (one.was_refused() && one.last_request == request)
+        })?;
+        // A refused response was counted as a turn by the conversation itself.
+        if one.waits_after_failure() {
+            one.begin_another();
+        }
         Some(one)
     }
 
@@ -171,6 +177,24 @@ impl Conversations {
             Place::Auxiliary(_) if self.counts_as_turn(facts) => Judged::Turn,
             Place::Auxiliary(_) => Judged::Call,
             Place::Parallel(_) => Judged::Turn,
+        }
+    }
+
+    /// The part of a call in the work of its program.
+    pub(super) fn work_of(&self, facts: &CallFacts) -> Work {
+        match self.counts_as_turn(facts) {
+            true if facts.kind.is_turn() => Work::TurnWithTools,
+            true => Work::Turn,
+            false => Work::Aside,
+        }
+    }
+
+    /// The part of a call that has no place yet.
+    pub(super) fn work_of_unplaced(&self, offers_tools: bool, is_known_agent: bool) -> Work {
+        match offers_tools {
+            true => Work::TurnWithTools,
+            false if self.lead.is_none() && !is_known_agent => Work::Turn,
+            false => Work::Aside,
         }
     }
 

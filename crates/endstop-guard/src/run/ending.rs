@@ -7,7 +7,8 @@
 //! program gone, cancel ┘           its outcome is the run's, calls in flight are answered or aborted
 //! ```
 
-use super::calls::{CallFacts, Place};
+use super::account::Account;
+use super::calls::{CallFacts, Place, Work};
 use super::conversation::{Conversation, Judged, Last, Step};
 use super::event::GuardEvent;
 use super::guarded::{Guarded, Rejected};
@@ -18,7 +19,8 @@ use crate::exchange::answer::{Stamp, bad_request, final_turn, refusal, stop_mess
 use crate::proxy::Stop;
 use endstop_core::guest::{Guest, GuestStart};
 use endstop_core::{
-    DecidedBy, Decision, Layer, Limits, NestedEnding, Outcome, RunSpec, Termination,
+    Category, DecidedBy, Decision, Layer, Limit, Limits, NestedEnding, Outcome, RunSpec,
+    Termination,
 };
 use endstop_wire::redact::KnownKeys;
 use serde_json::Value;
@@ -72,18 +74,41 @@ impl Guarded {
         if self.deadline().is_some_and(|deadline| deadline <= at) {
             return self.pass_deadline(at);
         }
-        let due = |one: &Conversation| one.wake_at().is_some_and(|wake| wake <= at);
-        let places = self.conversations.iter().filter(|(_, one)| due(one));
+        let is_due = |one: &Conversation| one.wake_at().is_some_and(|wake| wake <= at);
+        self.step_each(at, is_due, |one, account| one.tick(at, account));
+    }
+
+    /// Reports that the process did not run for this time: what the deadlines of calls wait for could not come.
+    pub(super) fn suspended(&mut self, at: Duration, time: Duration) {
+        let is_timed = |one: &Conversation| one.wake_at().is_some();
+        self.step_each(at, is_timed, |one, account| one.suspended(at, time, account));
+    }
+
+    /// Makes a step in some of the conversations, until one of them ends the run.
+    fn step_each(
+        &mut self,
+        at: Duration,
+        takes_part: impl Fn(&Conversation) -> bool,
+        mut step: impl FnMut(&mut Conversation, &mut Account) -> Step,
+    ) {
+        let places = self.conversations.iter().filter(|(_, one)| takes_part(one));
         let places: Vec<Place> = places.map(|(place, _)| place.clone()).collect();
         for place in places {
             let Guarded { conversations, account, .. } = self;
             let Some(conversation) = conversations.get_mut(&place) else { continue };
-            let step = conversation.tick(at, account);
+            let result = step(conversation, account);
             self.flush(&place);
-            if let Step::Stop(outcome) = step {
+            if let Step::Stop(outcome) = result {
                 return self.stop(at, &outcome);
             }
         }
+    }
+
+    /// `true` if a call has a deadline of its own.
+    pub(super) fn times_a_call(&self) -> bool {
+        let deadline = self.deadline();
+        let wakes = self.conversations.iter().filter_map(|(_, one)| one.wake_at());
+        self.calls.len() > 0 && wakes.into_iter().any(|wake| deadline.is_none_or(|end| wake < end))
     }
 
     /// Ends the run at its deadline. The main conversation decides, and not one that has answered while
@@ -194,18 +219,24 @@ impl Guarded {
         let has_answer =
             decides.and_then(Conversation::provisional).is_some_and(Termination::is_success);
         // The program may do without a title, but its last turn is what it ended with, whatever its status is.
-        let rejected = self.rejected.as_ref();
+        let rejected = self.rejected.as_ref().or(self.holds.as_ref());
         if let Some(Rejected { decision, reason, .. }) =
-            rejected.filter(|last| last.is_turn || !(end.ok && has_answer))
+            rejected.filter(|last| last.work > Work::Aside || !(end.ok && has_answer))
         {
-            return Some(if *decision == Decision::UnknownPrice {
-                let termination = Termination::ErrorMaxBudgetUsd;
-                own(termination, Layer::Limit, decision.clone(), reason.clone())
-            } else {
-                let evidence = format!("guard refused the last call: {reason}");
-                let termination = Termination::ErrorProviderRejected;
-                own(termination, Layer::Caller, decision.clone(), evidence)
-            });
+            let by_limit = match decision {
+                Decision::UnknownPrice => Some(Termination::ErrorMaxBudgetUsd),
+                Decision::Limit(Limit::MaxWindow) => Some(Termination::ErrorMaxWindow),
+                Decision::Limit(Limit::MaxTurns) => Some(Termination::ErrorMaxTurns),
+                // The time of the program, which did not wait for the rate.
+                Decision::Limit(_) => Some(Termination::ErrorTimeout),
+                _ => None,
+            };
+            if let Some(termination) = by_limit {
+                return Some(own(termination, Layer::Limit, decision.clone(), reason.clone()));
+            }
+            let evidence = format!("guard refused the last call: {reason}");
+            let termination = Termination::ErrorProviderRejected;
+            return Some(own(termination, Layer::Caller, decision.clone(), evidence));
         }
         if !end.ok {
             return None;
@@ -221,19 +252,18 @@ impl Guarded {
             let deliverable = serde_json::from_str(arguments).unwrap_or_else(|_| text());
             return Some(NestedEnding { deliverable: Some(deliverable), ..ending });
         }
-        let Counts { metered, others, others_billed, .. } = self.counts;
-        // A ceiling of money or tokens held for metered calls, one of turns for none.
-        let held = if end.needs_calls && !self.settings.has_ceiling() { 0 } else { metered };
+        let Counts { metered, others, others_billed, without_text, .. } = self.counts;
+        // A ceiling of money or tokens, or a rate, held for metered calls, one of turns for none.
+        let holds = self.settings.has_ceiling() || self.settings.limits.max_rate.is_some();
+        let held = if end.needs_calls && !holds { 0 } else { metered };
         let passed = if end.needs_calls { 0 } else { others_billed };
         if !self.counts.has_model_calls() && held + passed > 0 {
-            let evidence =
-                "the program made only calls without an answer in text, such as embeddings";
-            return Some(own(
-                Termination::Stop,
-                Layer::Caller,
-                Decision::Closed,
-                evidence.to_owned(),
-            ));
+            let only = "the program made only calls without an answer in text, such as embeddings";
+            let (termination, evidence) = match without_text {
+                0 => (Termination::ErrorDuringExecution, format!("{only}, and all of them failed")),
+                _ => (Termination::Stop, only.to_owned()),
+            };
+            return Some(own(termination, Layer::Caller, Decision::Closed, evidence));
         }
         if !self.counts.has_model_calls() {
             let is_other = others > 0 || metered > 0;
@@ -395,6 +425,10 @@ pub(super) fn refuse_late(run: &Guarded) -> Option<Answer> {
 pub(super) fn message(run: &Guarded, outcome: &Outcome) -> String {
     let reason = stop_message(outcome.termination, &outcome.decided_by.evidence, run.id());
     match &run.settings.closing {
+        // A higher limit helps against nothing but a limit.
+        Some(closing) if outcome.termination.category() == Category::Capacity => {
+            format!("{reason}. {closing} with a higher limit")
+        }
         Some(closing) => format!("{reason}. {closing}"),
         None => reason,
     }

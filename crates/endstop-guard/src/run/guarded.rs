@@ -9,7 +9,7 @@
 //! what the others have spent, so that limits on turns, money, tokens and time hold for all of them together.
 
 use super::account::Account;
-use super::calls::{CallFacts, CallsInFlight, Exchange, Place, Ticket};
+use super::calls::{CallFacts, CallsInFlight, Exchange, Place, Ticket, Work};
 use super::conversation::{Asked, Conversation, Judged, Last, Step};
 use super::conversations::{AfterEnd, Conversations};
 use super::event::{GuardEvent, OnEvent};
@@ -22,10 +22,11 @@ use crate::proxy::RequestHead;
 use endstop::agent::GuestRecord;
 use endstop_core::guest::{Guest, GuestStart, Spending};
 use endstop_core::{
-    Decision, GuestCall, ModelError, ModelTurn, Outcome, Pause, RuleHit, RunEvent, RunSpec,
+    Decision, GuestCall, Limit, ModelError, ModelTurn, Outcome, Pause, RuleHit, RunEvent, RunSpec,
     ToolReport, ToolStatus, TurnDelta, Window,
 };
 use endstop_wire::redact::{KnownKeys, Sealed};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,8 +58,7 @@ pub(super) enum Admitted {
 pub(super) struct Rejected {
     pub(super) decision: Decision,
     pub(super) reason: String,
-    /// `true` if the call would have been a turn, so that its refusal may be the end of the program's work.
-    pub(super) is_turn: bool,
+    pub(super) work: Work,
 }
 
 /// The names of a run, and the time of its start.
@@ -84,7 +84,7 @@ pub(super) struct Guarded {
     pub(super) after_end: AfterEnd,
     /// `true` if a call had the key of a subscription.
     pub(super) is_subscription: bool,
-    /// The call that guard refused last, if no turn was admitted since.
+    /// The call that guard refused last, if no turn of its kind was admitted since.
     pub(super) rejected: Option<Rejected>,
     /// Rules that fired in other conversations than the lead.
     fired: Vec<RuleHit>,
@@ -96,6 +96,8 @@ pub(super) struct Guarded {
     active_at: Duration,
     /// Number of requests that wait for the end of a pause.
     pub(super) held_back: usize,
+    /// The last of them, as the end of its program's work.
+    pub(super) holds: Option<Rejected>,
     /// The end of the last pause that was reported.
     pauses_until: Option<Duration>,
     pub(super) counts: Counts,
@@ -139,6 +141,7 @@ impl Guarded {
             has_answered_below: false,
             active_at: Duration::ZERO,
             held_back: 0,
+            holds: None,
             pauses_until: None,
             counts: Counts::default(),
         }
@@ -187,10 +190,37 @@ impl Guarded {
         self.active_at
     }
 
-    /// Notes that a request waits no longer for the end of a pause.
-    pub(super) fn returns(&mut self, at: Duration) {
+    /// Returns the reason why a turn must wait for those in flight: they use up the limit on turns, unless they fail. If it did
+    /// not wait, its refusal would end the run, and them with it.
+    pub(super) fn waits_for_turns(&self, work: Work) -> Option<Pause> {
+        let most = self.settings.limits.max_turns?;
+        let turns = self.spent().turns;
+        let all = turns.saturating_add(self.account.ledger.turns_in_flight());
+        let waits = work > Work::Aside && self.outcome.is_none() && turns < most && all >= most;
+        waits.then(|| Pause {
+            until: Duration::MAX,
+            limit: Limit::MaxTurns,
+            evidence: format!("{all} of {most} turns, with those in flight"),
+        })
+    }
+
+    /// Notes that a request waits for the end of a pause.
+    pub(super) fn holds_back(&mut self, pause: &Pause, work: Work) {
+        self.held_back += 1;
+        let decision = Decision::Limit(pause.limit);
+        let reason = format!("the program left while its call was held back: {}", pause.evidence);
+        self.holds = Some(Rejected { decision, reason, work });
+    }
+
+    /// Notes that a request waits no longer for the end of a pause. `is_over`: the pause has ended, and not the client's
+    /// patience.
+    pub(super) fn returns(&mut self, at: Duration, is_over: bool) {
         self.held_back = self.held_back.saturating_sub(1);
         self.active_at = at;
+        let held = if self.held_back == 0 { self.holds.take() } else { None };
+        if let Some(held) = held.filter(|_| !is_over) {
+            self.rejects(held.decision, &held.reason, held.work);
+        }
     }
 
     /// `true` if the run has not ended, and a limit counts its calls or what they cost.
@@ -235,11 +265,16 @@ impl Guarded {
             false => Place::Auxiliary(number),
         };
         self.begin_record();
-        self.open(at, &place, facts);
+        let mark = match place {
+            Place::Auxiliary(_) if !facts.is_metered() => hash_of(body),
+            _ => 0,
+        };
+        self.open(at, &place, facts, mark);
         let Guarded { conversations, account, .. } = self;
         // `open` has just inserted it.
         let Some(conversation) = conversations.get_mut(&place) else { return Admitted::Ended };
         conversation.last_call = number;
+        conversation.last_request = mark;
         let stopped = placed.results.into_iter().find_map(|result| {
             let status = if result.is_error { ToolStatus::Error } else { ToolStatus::Ok };
             let report = ToolReport::new(status, steady(result.text));
@@ -262,9 +297,8 @@ impl Guarded {
             Asked::Go { call, turn, output_cap, line } => {
                 self.counts.calls += 1;
                 self.counts.metered += u64::from(facts.is_metered());
-                if self.conversations.counts_as_turn(facts) {
-                    self.rejected = None;
-                }
+                let work = self.conversations.work_of(facts);
+                self.rejected.take_if(|rejected| work > Work::Aside && rejected.work <= work);
                 self.meter().called();
                 let exchange = Exchange::new(place.clone(), facts, is_open_ended);
                 let abort = exchange.abort.clone();
@@ -309,7 +343,7 @@ impl Guarded {
     }
 
     /// Creates the conversation of a call, if it is new.
-    fn open(&mut self, at: Duration, place: &Place, facts: &CallFacts) {
+    fn open(&mut self, at: Duration, place: &Place, facts: &CallFacts, request: u64) {
         let kind = facts.kind;
         if matches!(place, Place::Thread(_)) && self.conversations.begin_lead(place) {
             // The calls without tools so far were titles and the like, and no turns.
@@ -335,7 +369,7 @@ impl Guarded {
             };
             let judged = self.conversations.judged(place, facts);
             let goes_on = matches!(place, Place::Auxiliary(_)) && judged == Judged::Turn;
-            let failed = goes_on.then(|| self.conversations.take_failed_auxiliary()).flatten();
+            let failed = goes_on.then(|| self.conversations.take_repeated(request)).flatten();
             let mut conversation = failed.unwrap_or_else(|| self.begins(judged));
             if let Some(name) = name {
                 self.conversation_started(&name, kind);
@@ -418,8 +452,8 @@ impl Guarded {
         }
     }
 
-    /// Returns the time until which a call must wait, and reports the pause when it begins.
-    pub(super) fn pause(&mut self, at: Duration) -> Option<Duration> {
+    /// Returns the pause that a call must wait for, and reports it when it begins.
+    pub(super) fn pause(&mut self, at: Duration) -> Option<Pause> {
         let Guarded { conversations, account, .. } = self;
         let lead = conversations.lead_mut().filter(|_| self.outcome.is_none())?;
         let pause = lead.pause(at, account);
@@ -427,7 +461,8 @@ impl Guarded {
         if let Some(place) = self.conversations.lead().cloned() {
             self.flush(&place);
         }
-        let Pause { until, evidence } = pause?;
+        let pause = pause?;
+        let Pause { until, evidence, .. } = pause.clone();
         if self.pauses_until.is_none_or(|known| until.abs_diff(known) >= SAME_PAUSE) {
             self.pauses_until = Some(until);
             let wait = until.saturating_sub(at);
@@ -441,7 +476,7 @@ impl Guarded {
                 )),
             });
         }
-        Some(until)
+        Some(pause)
     }
 
     /// Keeps a call open whose response is to be asked for by its id. Returns `false` if there are too many.
@@ -481,6 +516,7 @@ impl Guarded {
     fn end_call(&mut self, at: Duration, ticket: &Ticket, response: Response) {
         let exchange = self.calls.remove(ticket.number);
         let is_metered = exchange.as_ref().is_some_and(|exchange| exchange.facts.is_metered());
+        self.counts.without_text += u64::from(is_metered && response.is_ok());
         let is_open_ended = exchange.as_ref().is_some_and(|exchange| exchange.is_open_ended);
         let is_counted = |turn: &ModelTurn| {
             turn.usage.input_tokens.is_some() && turn.usage.output_tokens.is_some()
@@ -546,11 +582,11 @@ impl Guarded {
     }
 
     /// Notes that guard has refused a call of the run itself.
-    pub(super) fn rejects(&mut self, decision: Decision, reason: &str, is_turn: bool) {
+    pub(super) fn rejects(&mut self, decision: Decision, reason: &str, work: Work) {
         self.counts.rejected += 1;
         // A title that is refused later does not hide a refused turn.
-        if is_turn || !self.rejected.as_ref().is_some_and(|before| before.is_turn) {
-            self.rejected = Some(Rejected { decision, reason: reason.to_owned(), is_turn });
+        if self.rejected.as_ref().is_none_or(|before| before.work <= work) {
+            self.rejected = Some(Rejected { decision, reason: reason.to_owned(), work });
         }
     }
 
@@ -563,6 +599,12 @@ impl Guarded {
     pub(super) fn take_record(&mut self) -> Option<GuestRecord> {
         self.record.take()
     }
+}
+
+fn hash_of(body: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    body.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// The specification of a conversation. The model comes with each call.

@@ -9,6 +9,7 @@
 //! # }
 //! ```
 
+use super::calls::Work;
 use super::conversation::Conversation;
 use super::ending::ProgramEnd;
 use super::guarded::Guarded;
@@ -16,7 +17,7 @@ use super::meter::Counts;
 use super::shared::Shared;
 use crate::exchange::RunKey;
 use endstop_core::guest::Spending;
-use endstop_core::{Limits, NanoUsd, Outcome, RuleHit, Termination};
+use endstop_core::{Limits, NanoUsd, Outcome, Pause, RuleHit, Termination};
 use endstop_wire::redact::KnownKeys;
 use std::fmt;
 use std::sync::Arc;
@@ -206,16 +207,30 @@ impl RunHandle {
         }
     }
 
+    /// Returns the pause that the calls of the run must make, for a window of its subscription or for its rate.
+    pub(super) fn pause(&self) -> Option<Pause> {
+        let at = self.0.now();
+        self.0.lock().pause(at)
+    }
+
     /// Waits for the end of a pause, or until the run ends or its limits change.
-    pub(super) async fn wait_for_pause(&self, until: Duration) {
-        let _held = HeldBack::new(&self.0);
+    pub(super) async fn wait_for_pause(&self, pause: &Pause, work: Work) {
+        let mut held = HeldBack::new(&self.0, pause, work);
         let limits = self.limits();
         let changed = self.until(|run| run.outcome().is_some() || run.limits() != limits);
         // A time that the clock cannot express never comes.
-        match self.0.moment(until) {
+        match self.0.moment(pause.until) {
             Some(until) => drop(tokio::time::timeout_at(until, changed).await),
             None => changed.await,
         }
+        held.is_over = true;
+    }
+
+    /// Waits until a turn need not wait any more for those in flight.
+    pub(super) async fn wait_for_turns(&self, pause: &Pause, work: Work) {
+        let mut held = HeldBack::new(&self.0, pause, work);
+        self.until(|run| run.0.lock().waits_for_turns(work).is_none()).await;
+        held.is_over = true;
     }
 
     /// Ends the run, because its program is gone. `ok` is `false` if the program reported a failure,
@@ -248,19 +263,22 @@ impl RunHandle {
 }
 
 /// A request that waits for the end of a pause. Dropped with its connection, if the client does not wait.
-struct HeldBack(Arc<Shared>);
+struct HeldBack {
+    run: Arc<Shared>,
+    is_over: bool,
+}
 
 impl HeldBack {
-    fn new(run: &Arc<Shared>) -> HeldBack {
-        run.lock().held_back += 1;
-        HeldBack(Arc::clone(run))
+    fn new(run: &Arc<Shared>, pause: &Pause, work: Work) -> HeldBack {
+        run.lock().holds_back(pause, work);
+        HeldBack { run: Arc::clone(run), is_over: false }
     }
 }
 
 impl Drop for HeldBack {
     fn drop(&mut self) {
-        let at = self.0.now();
-        self.0.lock().returns(at);
+        let at = self.run.now();
+        self.run.lock().returns(at, self.is_over);
     }
 }
 

@@ -85,6 +85,8 @@ pub struct Counts {
     pub others: u64,
     /// Those of them that are known to have a bill, such as embeddings of a run without limits.
     pub others_billed: u64,
+    /// The calls of both kinds that make no text and were answered.
+    pub without_text: u64,
     /// The time of those requests together.
     pub others_time: Duration,
     /// Conversations.

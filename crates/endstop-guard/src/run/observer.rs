@@ -142,6 +142,7 @@ impl Reading {
             return true;
         }
         let at = self.shared.now();
+        self.shared.note_suspension(at);
         let (goes_on, due) = {
             let mut run = self.shared.lock();
             let goes_on = deltas.into_iter().all(|delta| run.delta(at, &self.ticket, delta));

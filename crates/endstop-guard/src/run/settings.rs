@@ -87,7 +87,8 @@ pub struct Settings {
     pub watches: Vec<Watch>,
     /// The answer to calls after the end.
     pub on_limit: OnLimit,
-    /// Sentence after the reason for the stop, for example about what happens to the program.
+    /// Sentence after the reason for the stop, about what happens to the program and how it is started again. After a limit,
+    /// "with a higher limit" follows.
     pub closing: Option<String>,
     /// What happens to requests that may cost and that guard cannot count. `None`: they are refused while
     /// [calls are counted](Settings::counts_calls), and pass otherwise.
@@ -135,8 +136,18 @@ impl Settings {
     /// `true` if a limit counts calls or what they cost, for a run as a whole or for several runs together. A
     /// timeout counts neither.
     pub fn counts_calls(&self) -> bool {
-        let Limits { max_turns, max_tool_calls, max_rate, .. } = self.limits;
-        max_turns.is_some() || max_tool_calls.is_some() || max_rate.is_some() || self.has_ceiling()
+        let Limits { max_turns, max_rate, max_window, .. } = self.limits;
+        max_turns.is_some()
+            || max_rate.is_some()
+            || max_window.is_some()
+            || self.limits_tool_calls()
+            || self.has_ceiling()
+    }
+
+    /// `true` if the calls of tools, or of one of them, have a limit.
+    pub(super) fn limits_tool_calls(&self) -> bool {
+        self.limits.max_tool_calls.is_some()
+            || self.tools.iter().any(|tool| tool.max_calls.is_some())
     }
 
     /// `true` if a ceiling must never be exceeded, so that each call needs a bound.

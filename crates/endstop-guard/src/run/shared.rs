@@ -17,6 +17,8 @@ use tokio::time::Instant;
 /// A run that its gatekeeper, its observers and its clock share.
 pub(super) struct Shared {
     run: Mutex<Guarded>,
+    /// Held while a call is decided about, so that what was found before it is admitted still holds then.
+    decides: Mutex<()>,
     threads: Arc<Mutex<Threads>>,
     began: Instant,
     wall_ms: u64,
@@ -32,7 +34,12 @@ struct Clock {
     nearer: Notify,
     /// The deadline that the task waits for.
     waits_for: Mutex<Option<Duration>>,
+    /// The last time at which the process was seen to run, while a call has a deadline.
+    ran_at: Mutex<Option<Duration>>,
 }
+
+/// Interval at which the clock wakes while a call has a deadline, to notice that the process was suspended.
+const WATCH: Duration = Duration::from_secs(1);
 
 impl Drop for Shared {
     // The clock of the run waits for this signal.
@@ -60,6 +67,7 @@ impl Shared {
         let run = Guarded::new(key, Arc::clone(settings), wall_ms, record, on_event);
         let shared = Arc::new(Shared {
             run: Mutex::new(run),
+            decides: Mutex::default(),
             threads: Arc::clone(threads),
             began: Instant::now(),
             wall_ms,
@@ -91,6 +99,11 @@ impl Shared {
         self.run.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Lets one call at a time be decided about.
+    pub(super) fn decides(&self) -> MutexGuard<'_, ()> {
+        self.decides.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Notifies waiters, and the clock if its deadline moved closer or the run ended. The run must not be locked.
     pub(super) fn changed(&self) {
         let (ended, due) = {
@@ -111,6 +124,21 @@ impl Shared {
         // Most changes move no deadline, and some move it away: then the clock looks once too often.
         if due.is_some_and(|due| waits_for.is_none_or(|known| due < known)) {
             self.clock.nearer.notify_one();
+        }
+    }
+
+    /// Reports the time in which the process was suspended, if it was. To be called before anything that has come since is
+    /// reported, because the time would count against the deadlines of calls.
+    pub(super) fn note_suspension(&self, at: Duration) {
+        let gap = {
+            let mut ran_at = self.clock.ran_at();
+            let Some(before) = *ran_at else { return };
+            *ran_at = Some(before.max(at));
+            at.saturating_sub(before)
+        };
+        // A wake that is a little late is that of a busy machine.
+        if gap > 2 * WATCH {
+            self.lock().suspended(at, gap.saturating_sub(WATCH));
         }
     }
 
@@ -151,6 +179,7 @@ impl Shared {
             }
         }
         let at = self.now();
+        self.note_suspension(at);
         // After the ids of its calls are known, because a client may send results all the same.
         let response = response.map(|turn| as_answer(turn, facts.reply.structured.as_ref()));
         let booked = self.lock().ended(at, ticket, response);
@@ -190,6 +219,7 @@ impl Shared {
         run.has_answered_below = true;
         run.counts.calls += 1;
         run.counts.metered += 1;
+        run.counts.without_text += 1;
         if turn.usage.total_tokens() == 0 || (facts.price.is_none() && turn.cost.is_none()) {
             run.account.ledger.book_unknown();
         }
@@ -217,6 +247,10 @@ impl Clock {
     fn waits_for(&self) -> MutexGuard<'_, Option<Duration>> {
         self.waits_for.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn ran_at(&self) -> MutexGuard<'_, Option<Duration>> {
+        self.ran_at.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Reports deadlines to the run until it ends. Holds the run only while it reads it, so that a run
@@ -225,14 +259,19 @@ async fn keep_time(shared: Weak<Shared>, clock: Arc<Clock>) {
     loop {
         let wake = {
             let Some(run) = shared.upgrade() else { return };
+            let now = run.now();
+            run.note_suspension(now);
             let guarded = run.lock();
             if guarded.outcome().is_some() {
                 return;
             }
             let wake = guarded.wake_at();
+            let watches = guarded.times_a_call();
+            *clock.ran_at() = watches.then_some(now);
             // Before the run is unlocked, so that each later change is compared with this deadline. The signal of one
             // in between is kept until it is waited for.
             *clock.waits_for() = wake;
+            let wake = wake.map(|at| if watches { at.min(now + WATCH) } else { at });
             // A time that the clock cannot express never comes.
             wake.and_then(|at| run.began.checked_add(at))
         };
@@ -244,6 +283,7 @@ async fn keep_time(shared: Weak<Shared>, clock: Arc<Clock>) {
                     () = tokio::time::sleep_until(at) => {
                         let Some(run) = shared.upgrade() else { return };
                         let now = run.now();
+                        run.note_suspension(now);
                         // A complete call counts before a deadline of the same moment.
                         let complete = run.lock().calls.take_complete(now);
                         for reading in complete {

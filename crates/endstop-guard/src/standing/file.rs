@@ -38,6 +38,7 @@ use endstop_wire::catalog::providers::public_base_url;
 use endstop_wire::redact::KnownKeys;
 use http::Uri;
 use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -274,6 +275,19 @@ fn profiles(at: &Place, entry: &Entry) -> Result<Vec<Profile>, String> {
         profiles.push(read_profile(&at.of(entry), entry)?);
     }
     profiles.sort_by(|one, other| one.name.cmp(&other.name));
+    // Otherwise the order of their names would decide about a run.
+    let mut seen: BTreeMap<(BTreeSet<&String>, &String), &str> = BTreeMap::new();
+    for profile in &profiles {
+        for pattern in &profile.runs {
+            let tokens = profile.tokens.iter().collect();
+            if let Some(other) = seen.insert((tokens, pattern), &profile.name) {
+                return Err(at.wrong(&format!(
+                    "the profiles `{other}` and `{}` have the same run `{pattern}` with the same tokens",
+                    profile.name
+                )));
+            }
+        }
+    }
     Ok(profiles)
 }
 

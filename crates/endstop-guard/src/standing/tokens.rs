@@ -34,31 +34,45 @@ impl fmt::Debug for Tokens {
     }
 }
 
-/// The error for a token that is too short, or that a header cannot carry. It does not contain the
-/// token.
+/// The error for a token. It does not contain the token.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error(
-    "token `{name}`: expected {SHORTEST} to {LONGEST} visible ASCII characters without spaces, \
-     for example from `openssl rand -hex 32`"
-)]
-pub struct TokenError {
-    /// The name of the token.
-    pub name: String,
+pub enum TokenError {
+    /// It is too short, or has a character that a header cannot carry.
+    #[error(
+        "token `{name}`: expected {SHORTEST} to {LONGEST} visible ASCII characters without spaces, \
+         for example from `openssl rand -hex 32`"
+    )]
+    Form {
+        /// The name of the token.
+        name: String,
+    },
+    /// Another one has the same value, so that a request does not tell which one it is.
+    #[error("token `{name}`: it has the same value as `{other}`")]
+    Twice {
+        /// The name of the token.
+        name: String,
+        /// The name of the other one.
+        other: String,
+    },
 }
 
 impl Tokens {
     /// Takes named tokens.
     ///
     /// # Errors
-    /// A token is too short, or has a character that a header cannot carry.
+    /// A token is too short, has a character that a header cannot carry, or is that of another name.
     pub fn new(tokens: impl IntoIterator<Item = (String, String)>) -> Result<Tokens, TokenError> {
         let mut all = Vec::new();
         for (name, token) in tokens {
             let plain = token.bytes().all(|byte| (0x21..0x7f).contains(&byte));
             if token.len() < SHORTEST || token.len() > LONGEST || !plain {
-                return Err(TokenError { name });
+                return Err(TokenError::Form { name });
             }
-            all.push((name, hash(token.as_bytes())));
+            let hash = hash(token.as_bytes());
+            if let Some((other, _)) = all.iter().find(|(_, known)| *known == hash) {
+                return Err(TokenError::Twice { name, other: String::clone(other) });
+            }
+            all.push((name, hash));
         }
         Ok(Tokens(all))
     }

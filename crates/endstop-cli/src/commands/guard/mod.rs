@@ -525,9 +525,7 @@ async fn warn_of_others(
 /// Returns the sentence that tells the program's user what happens after the stop.
 fn closing(resume: Option<&str>) -> String {
     let resume = resume.map_or_else(|| "start it".to_owned(), |command| format!("run `{command}`"));
-    format!(
-        "endstop guard closes this program; to continue, {resume} under `endstop guard` with a higher limit"
-    )
+    format!("endstop guard closes this program; to continue, {resume} under `endstop guard`")
 }
 
 /// Completes when the program must be stopped, because its run has ended and it continues.

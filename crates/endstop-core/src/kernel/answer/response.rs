@@ -328,7 +328,12 @@ fn blank_answer(
     };
     let max = context.settings.limits.max_empty_turns;
     if max.is_some_and(|max| context.counts.empty_turns > max) {
-        return Break(ending);
+        // The client of a guest asks again as often as it likes.
+        return if context.may(Capability::Loop) {
+            Break(ending)
+        } else {
+            Continue(Next::Stop { ending, calls: OpenCalls::default() })
+        };
     }
     context.inject_message(InjectionReason::Empty, message.to_owned(), effects);
     context.inject_nudges(nudges, effects);

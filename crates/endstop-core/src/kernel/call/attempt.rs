@@ -21,7 +21,7 @@ use crate::kernel::event::Resumption;
 use crate::kernel::outcome::decided_by::{Decision, Layer};
 use crate::kernel::outcome::ending::{Ending, Flow};
 use crate::kernel::phase::{Call, Idle, Next, Phase};
-use crate::kernel::records::{LONGEST_RETRY_AFTER, MOST_LOST};
+use crate::kernel::records::{Asked, LONGEST_RETRY_AFTER, MOST_LOST};
 use crate::kernel::setup::guest_mode::Capability;
 use crate::kernel::setup::models::{FallbackModel, ModelSwitch};
 use crate::kernel::tools::open_calls::OpenCalls;
@@ -202,7 +202,8 @@ pub(crate) fn attempt_failed_by(
     emit_failed(error, None, context, effects);
     if !context.may(Capability::Loop) {
         let mut ending = failure(by, error, context);
-        let is_last = context.guest.failed.add(error, context.now);
+        let (model, bytes) = (context.settings.model.clone(), context.prompt.request_bytes());
+        let is_last = context.guest.failed.add(error, Asked { model, bytes }, context.now);
         if is_last && by == FailedBy::Provider {
             let evidence = &mut ending.decided_by.evidence;
             *evidence = format!("{} calls in a row failed: {evidence}", context.guest.failed.all);

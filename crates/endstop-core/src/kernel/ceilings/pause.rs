@@ -18,6 +18,8 @@ use std::time::Duration;
 pub struct Pause {
     /// The time at which it ends, since the run began.
     pub until: Duration,
+    /// `max_window` or `max_rate`.
+    pub limit: Limit,
     /// Description of the window or the rate.
     pub evidence: String,
 }
@@ -40,12 +42,16 @@ pub(crate) fn window_pause(context: &RunContext, now: Duration) -> Option<Pause>
     }
     let reached = reached(context, now)?;
     let until = now.checked_add(reached.left?)?;
-    may_wait(context, until).then(|| Pause { until, evidence: reached.evidence() })
+    may_wait(context, until).then(|| Pause {
+        until,
+        limit: Limit::MaxWindow,
+        evidence: reached.evidence(),
+    })
 }
 
 fn rate_pause(context: &RunContext, now: Duration) -> Option<Pause> {
     let ReachedRate { until, evidence } = reached_rate(context, now)?;
-    may_wait(context, until).then_some(Pause { until, evidence })
+    may_wait(context, until).then_some(Pause { until, limit: Limit::MaxRate, evidence })
 }
 
 /// `true` if the run can wait until then.
@@ -60,7 +66,7 @@ pub(crate) fn begin_pause(
     context: &RunContext,
     effects: &mut Vec<Effect>,
 ) -> Phase {
-    let Pause { until, evidence } = pause;
+    let Pause { until, evidence, .. } = pause;
     let wait = until.saturating_sub(context.now);
     let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
     effects.push(Effect::Emit(RunEvent::Paused { wait_ms, evidence }));

@@ -73,6 +73,11 @@ impl PromptSize {
         self.request = Some(Request { bytes, counted: counted.filter(|_| same_model) });
     }
 
+    /// The size of a guest's request, in bytes.
+    pub(crate) fn request_bytes(&self) -> Option<u64> {
+        self.request.as_ref().map(|request| request.bytes)
+    }
+
     /// Adjusts the numbers of messages after the first ones were removed.
     pub(crate) fn forget(&mut self, number: usize) {
         self.counted.1 = self.counted.1.saturating_sub(number);

@@ -9,7 +9,7 @@ use crate::exchange::{
 use crate::proxy::{
     Disposition, End, Flow, Forward, RequestBody, RequestHead, ResponseHead, ResponseObserver,
 };
-use crate::run::calls::{CallFacts, Ticket};
+use crate::run::calls::{CallFacts, Ticket, Work};
 use crate::run::ending::answer;
 use crate::run::gate::{CallPrice, Gate, NamedModels, lock};
 use crate::run::guarded::{Admitted, Arrival, Response};
@@ -61,7 +61,7 @@ pub(super) fn metered(
         drop(guarded);
         let answer = bad_request(&reason);
         let (cause, reason) = (Decision::UnknownPrice, reason.as_str());
-        let refusal = Refusal { cause, reason, answer, is_turn: false };
+        let refusal = Refusal { cause, reason, answer, work: Work::Aside };
         return gate.refuse_call(Some(&run), head, refusal);
     }
     if !ended && kind == Metered::Media && guarded.settings.is_strict() {

@@ -8,10 +8,10 @@ mod passing;
 mod resign;
 mod stored;
 
-use self::other::{other_request, reads_body};
+use self::other::{metered_pause, other_request, reads_body};
 use self::passing::{Refusal, checked, has_other_charset};
 use self::resign::Signed;
-use super::calls::{CallFacts, Ticket, lock_call};
+use super::calls::{CallFacts, Ticket, Work, lock_call};
 use super::ending::answer;
 use super::event::GuardEvent;
 use super::gate::{CallPrice, Gate, NamedModels, lock};
@@ -31,7 +31,7 @@ use crate::proxy::{
 };
 use bytes::Bytes;
 use endstop::telemetry::Operation;
-use endstop_core::{Decision, GuestCall, Price};
+use endstop_core::{Decision, GuestCall, Pause, Price};
 use endstop_wire::redact::Redacted;
 use endstop_wire::{RequestFacts, WireFormat};
 use http::header::ACCEPT_ENCODING;
@@ -51,8 +51,10 @@ enum Decided {
     Now(Disposition),
     /// The usage of another call of this run is about to arrive.
     WaitFor(RunHandle),
-    /// The run waits for a window of its subscription until this time.
-    Pause(RunHandle, Duration),
+    /// The run waits for a window of its subscription, or for its rate.
+    Pause(RunHandle, Pause, Work),
+    /// The turns of the run that are in flight use up the limit, unless they fail.
+    WaitForTurns(RunHandle, Pause, Work),
 }
 
 /// The body of a model call, as the client sent it and after decompression.
@@ -86,10 +88,11 @@ pub(crate) async fn decide_about(
                 let _ = tokio::time::timeout(USAGE_WAIT, settled).await;
                 has_waited = true;
             }
-            Decided::Pause(run, until) => {
-                run.wait_for_pause(until).await;
+            Decided::Pause(run, pause, work) => {
+                run.wait_for_pause(&pause, work).await;
                 has_waited = false;
             }
+            Decided::WaitForTurns(run, pause, work) => run.wait_for_turns(&pause, work).await,
         }
     }
 }
@@ -103,7 +106,10 @@ fn decide_now(
     has_waited: bool,
 ) -> Decided {
     let Call::Model { format, .. } = line.call else {
-        return Decided::Now(other_request(gate, head, line, body));
+        return match metered_pause(gate, head, line) {
+            Some((run, pause)) => Decided::Pause(run, pause, Work::Aside),
+            None => Decided::Now(other_request(gate, head, line, body)),
+        };
     };
     let (text, reason): (&[u8], _) = match body {
         _ if line.is_respelt => return Decided::Now(other_request(gate, head, line, body)),
@@ -152,14 +158,28 @@ fn model_call(
         }
     };
     // Before the call is placed, because the request is decided again after the wait.
-    if let Some((run, until)) = pause_of(gate, &facts, line, &request) {
-        return Decided::Pause(run, until);
-    }
-    // Before the call is placed, because the ids in responses place later requests.
-    if let Some(run) = end_complete_calls(gate, &facts, line, &request, has_waited)
-        && !has_waited
-    {
-        return Decided::WaitFor(run);
+    let key = lock(&gate.threads).likely_run(&facts, line, &request);
+    let run = key.and_then(|key| match gate.only {
+        // Started now, so that calls at the same time are decided about one after the other.
+        Some(_) => Some(gate.run_of(&key, place_in_trace(head).as_ref())),
+        None => gate.started_run(&key),
+    });
+    let _turn = run.as_ref().map(|run| run.0.decides());
+    if let Some(run) = run.clone() {
+        let is_known_agent = facts.client.is_some() || gate.settings().is_agent;
+        let offers_tools = !request.tools.is_empty();
+        let work = run.0.lock().conversations.work_of_unplaced(offers_tools, is_known_agent);
+        if let Some(pause) = run.pause() {
+            return Decided::Pause(run, pause, work);
+        }
+        // Before the call is placed, because the ids in responses place later requests.
+        if end_complete_calls(&run, has_waited) && !has_waited {
+            return Decided::WaitFor(run);
+        }
+        let waits = run.0.lock().waits_for_turns(work);
+        if let Some(pause) = waits {
+            return Decided::WaitForTurns(run, pause, work);
+        }
     }
     Decided::Now(place_call(gate, head, line, &facts, &request, body))
 }
@@ -221,12 +241,12 @@ fn place_call(
     let shared = &run.0;
     let at = shared.now();
     let mut guarded = shared.lock();
-    let is_turn = guarded.conversations.counts_as_turn(&call);
+    let work = guarded.conversations.work_of(&call);
     if !placed.prompt_known && guarded.is_counting() {
         if request.previous_response.is_some() {
             drop(guarded);
             let answer = unknown_response(request.shape, UNKNOWN);
-            let refusal = Refusal { cause: Decision::Refused, reason: UNKNOWN, answer, is_turn };
+            let refusal = Refusal { cause: Decision::Refused, reason: UNKNOWN, answer, work };
             return gate.refuse_call(Some(&run), head, refusal);
         }
         reserve_window(gate, head, &mut guarded, &mut placed, &named);
@@ -239,7 +259,7 @@ fn place_call(
     if let Some((cause, reason)) = objection(head, &guarded, request, &placed, &priced, is_only) {
         drop(guarded);
         let answer = bad_request(&reason);
-        let refusal = Refusal { cause, reason: &reason, answer, is_turn };
+        let refusal = Refusal { cause, reason: &reason, answer, work };
         return gate.refuse_call(Some(&run), head, refusal);
     }
     let attended = guarded.settings.is_attended();
@@ -287,19 +307,11 @@ fn reserve_window(
 /// follow. Without this, a client that does not wait for the end of the exchange would look like one that
 /// gave up.
 ///
-/// Returns the run if usage of it is about to arrive.
-fn end_complete_calls(
-    gate: &Gate,
-    facts: &ClientFacts,
-    line: &Route,
-    request: &Request<'_>,
-    has_waited: bool,
-) -> Option<RunHandle> {
-    let key = lock(&gate.threads).likely_run(facts, line, request)?;
-    let run = gate.started_run(&key)?;
+/// Returns `true` if usage of it is about to arrive.
+fn end_complete_calls(run: &RunHandle, has_waited: bool) -> bool {
     let readings = run.0.lock().calls.readings();
     if readings.is_empty() {
-        return None;
+        return false;
     }
     for (number, reading) in readings {
         let has_finished = lock_call(&reading).end_if_complete(has_waited);
@@ -307,22 +319,7 @@ fn end_complete_calls(
             run.0.lock().calls.has_finished(number);
         }
     }
-    let awaits = run.0.lock().calls.awaits_usage();
-    awaits.then_some(run)
-}
-
-/// Returns the run of a call that must wait for a window of its subscription, and the end of the pause.
-fn pause_of(
-    gate: &Gate,
-    facts: &ClientFacts,
-    line: &Route,
-    request: &Request<'_>,
-) -> Option<(RunHandle, Duration)> {
-    let key = lock(&gate.threads).likely_run(facts, line, request)?;
-    let run = gate.started_run(&key)?;
-    let at = run.0.now();
-    let until = run.0.lock().pause(at)?;
-    Some((run, until))
+    run.0.lock().calls.awaits_usage()
 }
 
 /// Forwards an admitted call, with a lower output cap if that was decided.
@@ -425,6 +422,9 @@ impl Gatekeeper for Gate {
 
 /// The context window of a model that the catalogue does not know, in tokens: that of the largest common ones.
 const DEFAULT_WINDOW: u64 = 1_048_576;
+/// The reason for a refusal of several answers that may call tools.
+const MANY_ANSWERS: &str = "the request asks for several answers (`n`), and a limit on tool calls counts those of the first \
+     only";
 /// The reason for a refusal of a response that guard has not seen.
 const UNKNOWN: &str = "guard has not seen the response that this request continues, so that it cannot count the \
      conversation: send it whole";
@@ -438,10 +438,10 @@ fn not_sent(
     call: Arc<CallFacts>,
     error: &str,
 ) -> Disposition {
-    let is_turn = shared.lock().conversations.counts_as_turn(&call);
+    let work = shared.lock().conversations.work_of(&call);
     let observer = CallObserver::new(Arc::clone(shared), ticket, call);
     Box::new(observer).end(End::NoResponse { error: format!("{NOT_SENT}: {error}"), sent: false });
-    shared.lock().rejects(Decision::Refused, error, is_turn);
+    shared.lock().rejects(Decision::Refused, error, work);
     Disposition::Answer(bad_request(error))
 }
 
@@ -477,6 +477,9 @@ fn objection(
     }
     if run.settings.counts_calls() && request.has_ambiguous_model() {
         return Some((Decision::Refused, TWO_MODELS.to_owned()));
+    }
+    if run.settings.limits_tool_calls() && request.choices > 1 && !request.tools.is_empty() {
+        return Some((Decision::Refused, MANY_ANSWERS.to_owned()));
     }
     if let Some(reason) = priced.objection(run, request.model.as_deref(), is_only) {
         return Some((Decision::UnknownPrice, reason));

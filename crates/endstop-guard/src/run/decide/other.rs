@@ -4,10 +4,11 @@ use super::below::below;
 use super::metered::metered;
 use super::passing::{has_other_charset, late};
 use super::stored::stored_response;
-use crate::exchange::{Call, Route};
-use crate::proxy::{Disposition, End, RequestBody, RequestHead, ResponseObserver};
-use crate::run::gate::Gate;
+use crate::exchange::{Call, ClientFacts, Route};
+use crate::proxy::{Disposition, End, RequestBody, RequestHead, ResponseHead, ResponseObserver};
+use crate::run::gate::{Gate, lock};
 use crate::run::handle::RunHandle;
+use endstop_core::Pause;
 use http::header::CONTENT_TYPE;
 use std::time::Duration;
 
@@ -30,6 +31,23 @@ fn is_counted(gate: &Gate, head: &RequestHead, line: &Route) -> bool {
 
 fn refuses_other(gate: &Gate, head: &RequestHead, line: &Route) -> bool {
     gate.settings_of(gate.named_run(head, line).as_ref()).refuses_other()
+}
+
+/// Returns the pause that a call without an answer in text must wait for, which costs, too.
+pub(super) fn metered_pause(
+    gate: &Gate,
+    head: &RequestHead,
+    line: &Route,
+) -> Option<(RunHandle, Pause)> {
+    if !matches!(line.call, Call::Metered(_)) || line.is_respelt || !is_counted(gate, head, line) {
+        return None;
+    }
+    let headers = head.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+    let facts = ClientFacts::read(headers, &line.target, &gate.salt);
+    let seat = lock(&gate.threads).seat_of_other(&facts, line).ok()?;
+    let run = gate.started_run(&seat.run)?;
+    let pause = run.pause()?;
+    Some((run, pause))
 }
 
 /// Decides about a request other than a model call that can be read. An ended run gets no more of those that may cost.
@@ -88,8 +106,8 @@ pub(super) fn other_request(
         counts.others += 1;
         counts.others_billed += u64::from(line.costs_posted);
     }
-    let began = run.0.now();
-    gate.forward_to(head, line, || Box::new(Timed { run, began }))
+    let (began, is_billed) = (run.0.now(), line.costs_posted);
+    gate.forward_to(head, line, || Box::new(Timed { run, began, is_billed, is_ok: false }))
 }
 
 /// The reason for a refusal of a path in another spelling.
@@ -149,11 +167,25 @@ fn is_writing(head: &RequestHead) -> bool {
 struct Timed {
     run: RunHandle,
     began: Duration,
+    /// `true` if it is known to have a bill.
+    is_billed: bool,
+    /// `true` if its status is not an error.
+    is_ok: bool,
 }
 
 impl ResponseObserver for Timed {
-    fn end(self: Box<Self>, _end: End) {
+    fn head(&mut self, head: &ResponseHead) {
+        self.is_ok = head.status.as_u16() < 400;
+    }
+
+    fn end(self: Box<Self>, end: End) {
         let took = self.run.0.now().saturating_sub(self.began);
-        self.run.0.lock().counts.others_time += took;
+        let is_whole = matches!(end, End::Complete | End::ClientGone { whole: true });
+        let mut run = self.run.0.lock();
+        run.counts.others_time += took;
+        if self.is_billed && self.is_ok {
+            run.counts.without_text += u64::from(is_whole);
+            run.account.ledger.book_unknown();
+        }
     }
 }

@@ -6,6 +6,7 @@ use crate::clients::AwsKeys;
 use crate::exchange::answer::bad_request;
 use crate::exchange::{Call, Route, RunKey, each_in_body, owner, route};
 use crate::proxy::{Disposition, End, Forward, RequestHead, ResponseObserver};
+use crate::run::calls::Work;
 use crate::run::ending::refuse_late;
 use crate::run::event::GuardEvent;
 use crate::run::gate::Gate;
@@ -34,8 +35,8 @@ pub(super) struct Refusal<'a> {
     pub(super) cause: Decision,
     pub(super) reason: &'a str,
     pub(super) answer: Answer,
-    /// `true` if the call would have been a turn.
-    pub(super) is_turn: bool,
+    /// The part that the call would have had.
+    pub(super) work: Work,
 }
 
 impl Gate {
@@ -61,7 +62,7 @@ impl Gate {
             let reason = format!("{reason}, so the limits of this run cannot be enforced");
             let answer = bad_request(&reason);
             let refusal =
-                Refusal { cause: Decision::Refused, reason: &reason, answer, is_turn: true };
+                Refusal { cause: Decision::Refused, reason: &reason, answer, work: Work::Turn };
             return self.refuse_call(run.as_ref(), head, refusal);
         }
         if let Some(run) = run {
@@ -126,7 +127,7 @@ impl Gate {
             cause: Decision::Refused,
             reason,
             answer: bad_request(reason),
-            is_turn: matches!(call, Call::Model { .. }),
+            work: if matches!(call, Call::Model { .. }) { Work::Turn } else { Work::Aside },
         };
         self.refuse_call(run.as_ref().filter(|_| call.costs()), head, refusal)
     }
@@ -159,11 +160,11 @@ impl Gate {
         &self,
         run: Option<&RunHandle>,
         head: &RequestHead,
-        Refusal { cause, reason, answer, is_turn }: Refusal<'_>,
+        Refusal { cause, reason, answer, work }: Refusal<'_>,
     ) -> Disposition {
         let reason = head.redact(reason);
         if let Some(run) = run {
-            run.0.lock().rejects(cause, &reason, is_turn);
+            run.0.lock().rejects(cause, &reason, work);
             run.0.changed();
         }
         self.settings().meter.refused();

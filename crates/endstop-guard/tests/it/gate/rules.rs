@@ -114,6 +114,60 @@ fn refused_call_of_a_program_without_tools_is_no_turn() {
     });
 }
 
+/// The same request is refused again. Of many texts, some may be.
+#[test]
+fn refusals_of_a_program_without_tools_are_counted_for_the_same_request() {
+    run(async {
+        let (guard, _) = guard(limited(Limits::none()), always(Manner::Filtered)).await;
+        for number in 0..4 {
+            let body = json!({"model": "m", "messages": [{"role": "user", "content": format!("text {number}")}]});
+            let request = post("/run/f/v1/chat/completions", body.to_string().as_bytes());
+            assert_eq!(call(guard.address, &request).await.0, 200, "{number}");
+        }
+        assert!(guard.run("f").expect("a run").outcome().is_none());
+        for status in [200, 200, 400] {
+            assert_eq!(call(guard.address, &title("f")).await.0, status);
+        }
+        let outcome = guard.run("f").expect("a run").outcome().expect("an end");
+        assert_eq!((outcome.termination, outcome.turns), (Termination::ErrorContentFiltered, 6));
+        assert!(outcome.decided_by.evidence.starts_with("2 responses in a row were refused"));
+    });
+}
+
+/// A client may have a list of models, each with a key of its own.
+#[test]
+fn refused_calls_of_other_models_are_no_repetition() {
+    run(async {
+        let manner: Choose = Arc::new(|number| match number {
+            0..3 => Manner::Unauthorized,
+            _ => Manner::Answer,
+        });
+        let (guard, _) = guard(limited(Limits::none()), manner).await;
+        for (model, status) in [("a", 401), ("b", 401), ("c", 401), ("d", 200)] {
+            let body =
+                json!({"model": model, "messages": [{"role": "user", "content": "run m; go"}]});
+            let request = post("/run/m/v1/chat/completions", body.to_string().as_bytes());
+            assert_eq!(call(guard.address, &request).await.0, status, "{model}");
+        }
+        assert!(guard.run("m").expect("a run").outcome().is_none());
+    });
+}
+
+#[test]
+fn blank_answers_beyond_their_limit_end_the_run() {
+    run(async {
+        let limits = Limits { max_empty_turns: Some(1), ..Limits::none() };
+        let (guard, bills) = guard(limited(limits), always(Manner::Blank)).await;
+        let talk = Talk::new("b", "t", Speaks::Chat);
+        for _ in 0..2 {
+            assert_eq!(call(guard.address, &talk.request()).await.0, 200);
+        }
+        let (_, body) = call(guard.address, &talk.request()).await;
+        assert!(body.expect("a body").contains("2 blank answers in a row"));
+        assert_eq!(bills.of("b").calls, 2);
+    });
+}
+
 #[test]
 fn refused_calls_in_a_row_end_the_run_as_that_error() {
     run(async {
@@ -201,9 +255,16 @@ fn turns_in_flight_count_until_they_are_refused() {
             conn.head().await;
             open.push(conn);
         }
-        let talk = Talk::new("a", "t", Speaks::Chat);
-        let (_, body) = call(guard.address, &talk.request()).await;
-        assert!(body.expect("a body").contains("2 of 2 turns"));
+        // It waits, because its refusal would end the run, and the other two with it.
+        let mut third = Conn::to(guard.address).await;
+        third.send(Talk::new("a", "t", Speaks::Chat).request()).await;
+        let run = guard.run("a").expect("a run");
+        let waits = tokio::time::timeout(Duration::from_millis(300), third.head()).await;
+        assert!(waits.is_err() && run.outcome().is_none(), "the third call does not wait");
+        drop(open);
+        let (_, body) = third.message().await;
+        let body = String::from_utf8(body.expect("a body")).expect("text");
+        assert!(body.contains("2 of 2 turns"), "{body}");
         assert_eq!(bills.of("a").calls, 2);
         let outcome = guard.run("a").expect("a run").outcome().expect("an end");
         assert_eq!(outcome.termination, Termination::ErrorMaxTurns);
@@ -361,20 +422,27 @@ fn program_with_embeddings_alone_can_succeed() {
         let turns = Limits { max_turns: Some(5), ..Limits::none() };
         let end =
             |ok: bool, needs_calls: bool| ProgramEnd { needs_calls, ..ProgramEnd::new(ok, "") };
-        for (limits, path, end, expected) in [
-            (turns.clone(), "images/generations", end(true, false), Termination::Stop),
-            (dollars.clone(), "embeddings", end(true, true), Termination::Stop),
-            (turns.clone(), "embeddings", end(true, false), Termination::Stop),
+        let rate = Limits { max_rate: "1 tokens/m".parse().ok(), ..Limits::none() };
+        let failed = Termination::ErrorDuringExecution;
+        let (ok, refused, lost) = (Manner::Answer, Manner::Unauthorized, Manner::Silent);
+        for (limits, path, manner, end, expected) in [
+            (turns.clone(), "images/generations", ok, end(true, false), Termination::Stop),
+            (dollars.clone(), "embeddings", ok, end(true, true), Termination::Stop),
+            (turns.clone(), "embeddings", ok, end(true, false), Termination::Stop),
             // A limit on turns holds for model calls, which may have gone elsewhere.
-            (turns, "embeddings", end(true, true), Termination::ErrorNoProgress),
-            (dollars, "embeddings", end(false, true), Termination::ErrorDuringExecution),
+            (turns, "embeddings", ok, end(true, true), Termination::ErrorNoProgress),
+            (rate, "embeddings", ok, end(true, true), Termination::Stop),
+            (dollars.clone(), "embeddings", ok, end(false, true), failed),
+            (dollars.clone(), "embeddings", refused, end(true, true), failed),
+            (dollars, "embeddings", lost, end(true, true), failed),
         ] {
-            let (guard, _) = guard(limited(limits), always(Manner::Answer)).await;
-            assert_eq!(call(guard.address, &plain("e", path)).await.0, 200);
+            let (guard, _) = guard(limited(limits), always(manner)).await;
+            // A lost one has no status.
+            let _ = exchange(guard.address, &plain("e", path)).await;
             let run = guard.run("e").expect("a run");
             run.idle().await;
             let outcome = run.program_ended(&end);
-            assert_eq!(outcome.termination, expected, "{path} {end:?}");
+            assert_eq!(outcome.termination, expected, "{path} {manner:?} {end:?}");
         }
     });
 }
@@ -447,6 +515,9 @@ fn refused_last_turn_is_the_ending() {
             (&[TITLE, REFUSED_TITLE], true, refused),
             (&[REFUSED_TITLE], true, refused),
             (&[REFUSED_TITLE, TITLE], true, stop),
+            // A call without tools is not a turn of a program that has offered some, also if that call did not pass.
+            (&[REFUSED_TURN, TITLE], true, refused),
+            (&[REFUSED_TURN, TITLE, TURN], true, stop),
         ] {
             let (guard, _) = guard(settings.clone(), always(Manner::Answer)).await;
             for (has_tools, has_image) in calls {
@@ -540,12 +611,15 @@ fn parallel_equal_requests_are_turns() {
             conn.until(b"\r\n\r\n").await.expect("a head");
             clients.push(conn);
         }
-        // All clients wait for an answer, so that none is a retry of another.
-        let (_, body) = call(guard.address, &request).await;
-        assert!(body.expect("a body").contains("4 of 4 turns"));
-        assert_eq!(bills.of("p").calls, 4);
-        let outcome = guard.run("p").expect("a run").outcome().expect("an end");
-        assert_eq!(outcome.termination, Termination::ErrorMaxTurns);
+        // All clients wait for an answer, so that none is a retry of another, and the fifth waits for them.
+        let mut fifth = Conn::to(guard.address).await;
+        fifth.send(&request).await;
+        let waits = tokio::time::timeout(Duration::from_millis(300), fifth.head()).await;
+        assert!(waits.is_err(), "the fifth call does not wait");
+        let run = guard.run("p").expect("a run");
+        assert!(run.outcome().is_none() && bills.of("p").calls == 4);
+        // A program that leaves it has no answer to its last turn.
+        assert_eq!(run.close(true, "").termination, Termination::ErrorMaxTurns);
     });
 }
 

@@ -160,6 +160,10 @@ impl Bills {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
     Answer,
+    /// An answer without text.
+    Blank,
+    /// An answer that a filter cut, in the format of Chat Completions.
+    Filtered,
     Tool,
     NoUsage,
     Cut,
@@ -244,7 +248,9 @@ async fn serve(
         | Manner::Cut
         | Manner::Silent
         | Manner::Stall
-        | Manner::Think => 200,
+        | Manner::Think
+        | Manner::Blank
+        | Manner::Filtered => 200,
     };
     if status != 200 {
         let body = r#"{"error":{"type":"api_error","message":"no"}}"#;
@@ -335,7 +341,8 @@ fn response(
     number: u64,
     manner: Manner,
 ) -> Vec<String> {
-    let text = "word ".repeat(visible as usize);
+    let text =
+        if manner == Manner::Blank { String::new() } else { "word ".repeat(visible as usize) };
     let streamed = body["stream"] == true || path.contains("stream");
     let usage = manner != Manner::NoUsage;
     let tool = manner == Manner::Tool;
@@ -432,7 +439,11 @@ fn response(
     }
     let call = json!({"id": id, "type": "function", "index": 0, "function":
         {"name": "bash", "arguments": format!("{{\"n\":{number}}}")}});
-    let reason = if tool { "tool_calls" } else { "stop" };
+    let reason = match manner {
+        Manner::Tool => "tool_calls",
+        Manner::Filtered => "content_filter",
+        _ => "stop",
+    };
     let counts = json!({"prompt_tokens": input, "completion_tokens": output,
         "total_tokens": input + output});
     if !streamed {

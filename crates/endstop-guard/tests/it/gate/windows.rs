@@ -4,9 +4,10 @@
 
 use super::agents::{ALL, Speaks, Talk, call};
 use super::support::{Bills, Guard, Manner, billing};
-use crate::proxy::support::run;
+use crate::proxy::support::{post, run};
 use endstop_core::{Limits, RunEvent, Termination, ToolPolicy};
 use endstop_guard::run::{GuardEvent, Settings};
+use serde_json::json;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -169,6 +170,78 @@ fn rate_holds_calls_of_all_conversations() {
             _ => false,
         });
         assert_eq!(pauses.count(), 1);
+    });
+}
+
+/// An embedding costs, too.
+#[test]
+fn rate_holds_calls_without_an_answer_in_text() {
+    run(async {
+        let limits = Limits { max_rate: "1 tokens/m".parse().ok(), ..Limits::none() };
+        let (guard, bills) = guard(Settings { limits, ..Settings::default() }).await;
+        let body = br#"{"model":"m","input":"run e; text"}"#;
+        let embed = post("/run/e/v1/embeddings", body);
+        assert_eq!(call(guard.address, &embed).await.0, 200);
+        let held = tokio::time::timeout(Duration::from_millis(300), call(guard.address, &embed));
+        assert!(held.await.is_err(), "held back");
+        assert_eq!(bills.of("e").calls, 1);
+    });
+}
+
+/// The last turn of the program has no answer, so that its run has not succeeded.
+#[test]
+fn program_that_leaves_a_call_which_is_held_back_has_no_answer() {
+    run(async {
+        for (waits, continues) in [(true, false), (false, false), (true, true)] {
+            let (guard, bills) = guard(limited("5h=80%", true)).await;
+            claude(&bills, 0.95, 2);
+            let mut talk = Talk::new("a", "t", Speaks::Anthropic);
+            turn(&guard, &mut talk).await;
+            let request = talk.request();
+            let held = call(guard.address, &request);
+            let short = tokio::time::timeout(Duration::from_millis(300), held);
+            let run = guard.run("a").expect("a run");
+            if waits {
+                assert!(short.await.is_err(), "held back");
+                claude(&bills, 0.01, 18_000);
+                if continues {
+                    turn(&guard, &mut talk).await;
+                    run.idle().await;
+                }
+                let outcome = run.close(true, "");
+                let expected = if continues {
+                    Termination::ErrorDuringExecution
+                } else {
+                    Termination::ErrorMaxWindow
+                };
+                assert_eq!(outcome.termination, expected, "{:?}", outcome.decided_by);
+            } else {
+                // The program ends before guard has seen that its connection is closed.
+                let ended = async {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    run.close(true, "").termination
+                };
+                let (_, termination) = tokio::join!(short, ended);
+                assert_eq!(termination, Termination::ErrorMaxWindow);
+            }
+        }
+    });
+}
+
+#[test]
+fn several_answers_pass_no_limit_on_tool_calls() {
+    run(async {
+        let limits = Limits { max_tool_calls: Some(3), ..Limits::none() };
+        let (guard, bills) = guard(Settings { limits, ..Settings::default() }).await;
+        for (choices, tools, status) in [(2, true, 400), (2, false, 200), (1, true, 200)] {
+            let mut body = json!({"model": "m", "n": choices, "messages": [{"role": "user", "content": "run n; go"}]});
+            if tools {
+                body["tools"] = json!([{"type": "function", "function": {"name": "f"}}]);
+            }
+            let request = post("/run/n/v1/chat/completions", body.to_string().as_bytes());
+            assert_eq!(call(guard.address, &request).await.0, status, "{choices} {tools}");
+        }
+        assert_eq!(bills.of("n").calls, 2);
     });
 }
 

@@ -3,20 +3,29 @@
 use super::{SPELLINGS, asked, chat, guarded, json_to, limited, request, usd};
 use crate::gate::agents::call;
 use crate::proxy::support::{Conn, run};
-use endstop_core::{Limits, Termination};
+use endstop_core::{Limits, Termination, ToolPolicy};
 use endstop_guard::run::{OtherCalls, Settings};
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 #[test]
 fn other_spellings_are_refused_under_a_ceiling() {
     run(async {
-        for limits in [
-            usd(0.01),
-            Limits { max_turns: Some(1), ..Limits::none() },
-            Limits { max_tokens: Some(100), ..Limits::none() },
+        let deploy =
+            ToolPolicy { name: "deploy".to_owned(), max_calls: Some(1), ..ToolPolicy::default() };
+        for (limits, tools) in [
+            (usd(0.01), vec![]),
+            (Limits { max_turns: Some(1), ..Limits::none() }, vec![]),
+            (Limits { max_tokens: Some(100), ..Limits::none() }, vec![]),
+            (Limits { max_tool_calls: Some(1), ..Limits::none() }, vec![]),
+            (Limits { max_rate: "$1/h".parse().ok(), ..Limits::none() }, vec![]),
+            (Limits { max_window: "5h=80%".parse().ok(), ..Limits::none() }, vec![]),
+            (Limits::none(), vec![deploy]),
         ] {
             for other in [None, Some(OtherCalls::Pass)] {
-                let (guard, server) = guarded(Settings { other, ..limited(limits.clone()) }).await;
+                let tools = Arc::new(tools.clone());
+                let settings = Settings { other, tools, ..limited(limits.clone()) };
+                let (guard, server) = guarded(settings).await;
                 for path in SPELLINGS {
                     let (status, body) =
                         call(guard.address, &json_to(&format!("/run/a{path}"), &chat())).await;
