@@ -214,7 +214,7 @@ pub(crate) struct GuardArgs {
     #[arg(help_heading = Heading::Limits.title(), hide_short_help = is_short_help())]
     pub(crate) grace: String,
     /// The name of the run: letters, digits, `-`, `_` and `.`.
-    #[arg(long, value_name = "NAME", conflicts_with = "listen")]
+    #[arg(long, value_name = "NAME")]
     #[arg(help_heading = Heading::Journal.title(), hide_short_help = is_short_help())]
     pub(crate) name: Option<String>,
     /// A settings file; without it, endstop.toml of the working folder. With --listen: the file with

@@ -12,8 +12,8 @@ use http::{HeaderValue, Request, header};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use url::Url;
 
@@ -55,6 +55,8 @@ struct Shared {
     held: Mutex<Vec<String>>,
     lost: AtomicU64,
     problems: AtomicU64,
+    /// The time until which the process waits, once it is about to end.
+    waits_until: OnceLock<Instant>,
 }
 
 impl Shared {
@@ -65,6 +67,11 @@ impl Shared {
             let more = if count == 1 { String::new() } else { format!(" ({count} in all)") };
             self.report(format!("{}{more}", visible(problem)));
         }
+    }
+
+    /// `true` if the process does not end before.
+    fn has_time_for(&self, time: Duration) -> bool {
+        self.waits_until.get().is_none_or(|until| Instant::now() + time <= *until)
     }
 
     fn report(&self, problem: String) {
@@ -90,6 +97,7 @@ impl Sender {
             held: Mutex::default(),
             lost: AtomicU64::new(0),
             problems: AtomicU64::new(0),
+            waits_until: OnceLock::new(),
         });
         let patience = if command.is_some() { COMMAND + REQUEST } else { LAST };
         let own = Arc::clone(&shared);
@@ -115,6 +123,7 @@ impl Sender {
 
     /// Waits until everything is delivered, or for a bounded time.
     pub(super) fn finish(&self) {
+        let _ = self.shared.waits_until.set(Instant::now() + self.patience);
         drop(self.queue.lock().unwrap_or_else(PoisonError::into_inner).take());
         let done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
         if done.recv_timeout(self.patience) == Err(RecvTimeoutError::Timeout) {
@@ -165,7 +174,7 @@ fn deliver(
         };
         let by_webhook = async {
             let (Some(client), Some(url)) = (&client, webhook) else { return };
-            if let Err(problem) = posted(client, url, &notice).await {
+            if let Err(problem) = posted(client, url, &notice, shared).await {
                 let host = url.host_str().unwrap_or_default();
                 shared.problem(&format!("[notify]: the webhook at {host} {problem}"));
             }
@@ -190,7 +199,7 @@ fn client(url: &Url) -> Result<Client, String> {
 }
 
 /// Posts a notice to the webhook, with bounded retries.
-async fn posted(client: &Client, url: &Url, notice: &Value) -> Result<(), String> {
+async fn posted(client: &Client, url: &Url, notice: &Value, shared: &Shared) -> Result<(), String> {
     let body = json!({"text": format!("endstop: {}", sentence(notice))});
     let body = output::keys().redact_json(&body).map_err(|error| error.to_string())?;
     let mut pauses = PAUSES.iter();
@@ -208,7 +217,9 @@ async fn posted(client: &Client, url: &Url, notice: &Value) -> Result<(), String
             Err(_) => (format!("did not answer within {} s", REQUEST.as_secs()), true),
         };
         match pauses.next() {
-            Some(pause) if may_retry => tokio::time::sleep(*pause).await,
+            Some(pause) if may_retry && shared.has_time_for(*pause + REQUEST) => {
+                tokio::time::sleep(*pause).await;
+            }
             _ => return Err(problem),
         }
     }

@@ -351,6 +351,8 @@ fn unsafe_settings_are_refused() {
         (&["--listen", "127.0.0.1:0", "--max-calls", "deploy=1"], "set `max_calls` under"),
         (&["--listen", "127.0.0.1:0", "--policy", "final_pattern"], "set `policy` under"),
         (&["--listen", "127.0.0.1:0", "--verify", "true"], "does not start the programs"),
+        (&["--listen", "127.0.0.1:0", "--name", "n"], "--name: each client"),
+        (&["--listen", "127.0.0.1:0", "--overwrite"], "--listen"),
         (&["--listen", "127.0.0.1:0", "--strict"], "--listen"),
         (&["--listen", "127.0.0.1:0", "--on-limit", "refuse"], "--listen"),
         (&["--listen", "127.0.0.1:0", "--cap-output"], "--listen"),

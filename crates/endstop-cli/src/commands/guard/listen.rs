@@ -56,6 +56,11 @@ pub(in crate::commands) fn run(args: &GuardArgs, address: &str, json: bool) -> R
             "--listen serves programs that are started elsewhere; remove the program after `--`, or --listen",
         ));
     }
+    if args.name.is_some() {
+        return Err(Failure::usage(
+            "--name: each client of a standing proxy names its run, in its address: see `endstop guard --print-env`",
+        ));
+    }
     if let Some((name, _)) = args.settings.limits.given().first() {
         return Err(Failure::usage(format!(
             "--{}: a standing proxy has its limits in its file; set `limits.{name}` under \

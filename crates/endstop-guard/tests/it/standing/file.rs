@@ -28,7 +28,15 @@ fn errors_name_line_key_and_choices() {
             "[tokens]\na = \"$MISSING\"",
             "line 2: `tokens.a`: the environment has no variable MISSING",
         ),
+        (
+            "[tokens]\na = \"0123456789abcdef\"\nb = \"0123456789abcdef\"",
+            "token `b`: it has the same value as `a`",
+        ),
         ("[profile]", "line 1: `profile`: expected 1 to 100 profiles"),
+        (
+            "[profile.a]\nruns = [\"x-*\"]\n[profile.b]\nruns = [\"y\", \"x-*\"]",
+            "the profiles `a` and `b` have the same run `x-*` with the same tokens",
+        ),
         ("[profile.a]", "line 1: `profile.a`: set `runs`"),
         ("[profile.a]\nruns = []", "`runs` is empty"),
         ("[profile.a]\nrun = []", "line 2: `profile.a.run`: unknown name"),
