@@ -273,7 +273,10 @@ fn guarded_program_shows_no_planted_secret() {
                        while [ ! -e done ]; do sleep 0.05; done";
         let flags = ["guard", "--journal", "j.db", "--events", "e.jsonl", "--name", "planted"];
         let json_flag: &[&str] = if json { &["--json"] } else { &[] };
-        let command = ["--", "sh", "-c", program];
+        // Keys of the program's own, which no request has.
+        let (apart, glued) = (secret(900), secret(901));
+        let glued_option = format!("--service-token={glued}");
+        let command = ["--", "sh", "-c", program, "sh", "--api-key", &apart, &glued_option];
         let mut command = cli.command([&flags[..], json_flag, &command].concat());
         command.env("OPENAI_BASE_URL", format!("http://{upstream}/v1"));
         let started = Started::new(command, "");
@@ -305,6 +308,12 @@ fn guarded_program_shows_no_planted_secret() {
             assert!(outputs.iter().any(|(name, _)| name.ends_with(file)), "{file}");
         }
         assert_eq!(found(&outputs, &places), Vec::<String>::new());
+        for key in [apart, glued] {
+            let shows = |bytes: &[u8]| String::from_utf8_lossy(bytes).contains(&key);
+            let shown: Vec<&String> =
+                outputs.iter().filter(|(_, bytes)| shows(bytes)).map(|(name, _)| name).collect();
+            assert!(shown.is_empty(), "{key}: {shown:?}");
+        }
     }
 }
 

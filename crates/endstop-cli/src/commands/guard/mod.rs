@@ -32,6 +32,7 @@ use endstop::core::limits::{TABLE, parse_duration};
 use endstop::core::{LimitValue, TerminationPolicy, ToolPolicy};
 use endstop::journal::SqliteJournal;
 use endstop::telemetry::TraceParent;
+use endstop::wire::redact::KnownKeys;
 use endstop::{Limits, Outcome};
 use endstop_guard::clients::{DiskFiles, Request, Source, Warning, Wiring, goes_around, wire};
 use endstop_guard::exchange::RunName;
@@ -48,6 +49,7 @@ use lines::GuardLines;
 use report::{Done, ending, last_line, report, stored};
 use serde_json::json;
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -115,6 +117,8 @@ pub(crate) fn run(args: &GuardArgs, json: bool) -> Result<Status> {
     if args.command.is_empty() {
         return Err(Failure::usage(NO_COMMAND));
     }
+    // The command line is the task of the run, and each list of runs shows it.
+    output::hide(&KnownKeys::of_variables(named_values(&args.command)));
     let grace = parse_duration(&args.grace).ok_or_else(|| {
         Failure::usage(format!("--grace: `{}` is not a time; expected for example 10s", args.grace))
     })?;
@@ -225,6 +229,16 @@ fn wants_calls(configured: &Configured, limits: &Limits) -> bool {
         };
         needs_call && matches!(origin, Some(Origin::Flag(_)))
     })
+}
+
+/// The values in a command line that have a name: `--api-key VALUE`, `--api-key=VALUE`, `NAME=VALUE`.
+fn named_values(command: &[OsString]) -> Vec<(String, String)> {
+    let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
+    let glued = words.iter().filter_map(|word| word.split_once('='));
+    let apart = words.windows(2).map(|pair| (&*pair[0], &*pair[1]));
+    let apart = apart.filter(|(name, _)| name.starts_with('-'));
+    let named = glued.chain(apart);
+    named.map(|(name, value)| (name.trim_start_matches('-').to_owned(), value.to_owned())).collect()
 }
 
 /// Returns how the journal records the run.
