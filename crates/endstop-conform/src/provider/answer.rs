@@ -1,6 +1,6 @@
 //! Writes an answer of a case: the response in the format of the call, its faults, and its pauses.
 
-use super::errors::{self, MARK};
+use super::errors;
 use super::tools;
 use crate::case::{Answer, Fault, Finish, ReportedUsage, UNKNOWN};
 use crate::evidence::{Kind, Unspoken};
@@ -115,10 +115,7 @@ impl Context<'_> {
         for (at, call) in answer.calls.iter().enumerate() {
             let worded = tools::worded(call, self.tools, self.names, &fill).map_err(no_tool)?;
             let is_json = serde_json::from_str::<Value>(&worded.arguments).is_ok();
-            if !is_json
-                && (self.format == WireFormat::Gemini
-                    || self.delivery == Delivery::Whole && self.format == WireFormat::Anthropic)
-            {
+            if !is_json && self.has_object_arguments() {
                 return Err(no_word("arguments are an object in this format, and cannot be cut"));
             }
             let id = call.id.clone().unwrap_or_else(|| {
@@ -140,6 +137,17 @@ impl Context<'_> {
         }
         let chunks = self.chunks(answer, &text, &calls)?;
         Ok(self.sent(answer, chunks, calls.first()))
+    }
+
+    /// `true` if the arguments of a call are an object, and not a text that can be cut.
+    fn has_object_arguments(&self) -> bool {
+        match self.format {
+            WireFormat::Gemini | WireFormat::Ollama => true,
+            WireFormat::Anthropic | WireFormat::BedrockInvoke | WireFormat::BedrockConverse => {
+                self.delivery == Delivery::Whole
+            }
+            _ => false,
+        }
     }
 
     /// Returns the call that gives a whole answer, if the client ends by one. An answer that is not whole stays a text.
@@ -175,8 +183,10 @@ impl Context<'_> {
         text: &str,
         calls: &[ToolCall],
     ) -> Result<Vec<Chunk>, Unspoken> {
-        // Responses marks a response with calls as any other one.
-        let is_marked = self.format == WireFormat::OpenAiResponses && !calls.is_empty();
+        // These mark a response with calls as any other one.
+        let is_marked = matches!(self.format, WireFormat::OpenAiResponses | WireFormat::Ollama)
+            && !calls.is_empty();
+        self.can_say(answer)?;
         let finish = match answer.finish {
             Finish::Calls if is_marked => None,
             finish => word(self.format, finish)?,
@@ -223,10 +233,34 @@ impl Context<'_> {
         Ok(chunks)
     }
 
+    /// Refuses what the format, or its framing, has no form for.
+    fn can_say(&self, answer: &Answer) -> Result<(), Unspoken> {
+        let is_small = matches!(
+            self.format,
+            WireFormat::CohereV2 | WireFormat::Ollama | WireFormat::BedrockConverse
+        );
+        if is_small && answer.usage == ReportedUsage::Cached {
+            return Err(no_word("the format has no counts of cached tokens here"));
+        }
+        let in_frames = self.delivery == Delivery::Frames;
+        if in_frames && answer.usage == ReportedUsage::Absent {
+            return Err(no_word("the frames of this format always have the usage"));
+        }
+        match answer.fault {
+            Some(Fault::Pings) if in_frames || self.delivery == Delivery::Lines => {
+                Err(no_word("a stream of this format has no pings"))
+            }
+            Some(Fault::Junk | Fault::ErrorEvent) if in_frames => {
+                Err(no_word("the suite writes no such frame"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Changes an event of a stream, or a body.
     fn edit(&self, answer: &Answer, value: &mut Value) {
         if answer.usage == ReportedUsage::Absent {
-            without(value, &["usage", "usageMetadata"]);
+            without(value, &["usage", "usageMetadata", "prompt_eval_count", "eval_count"]);
         }
         if answer.usage == ReportedUsage::Cached {
             let place = match self.format {
@@ -246,13 +280,20 @@ impl Context<'_> {
         match answer.finish {
             Finish::Refusal => refuse(self.format, value),
             Finish::Missing => {
-                for candidate in value["candidates"].as_array_mut().into_iter().flatten() {
-                    if let Some(candidate) = candidate.as_object_mut() {
-                        candidate.remove("finishReason");
-                    }
+                if self.format == WireFormat::Gemini {
+                    without(value, &["finishReason"]);
                 }
                 if self.delivery == Delivery::Whole {
-                    without(value, &["finish_reason", "stop_reason", "status"]);
+                    let names = [
+                        "finish_reason",
+                        "stop_reason",
+                        "stopReason",
+                        "status",
+                        // An old Ollama says it by `done` alone.
+                        "done_reason",
+                        "done",
+                    ];
+                    without(value, &names);
                 }
             }
             Finish::Fitting
@@ -267,6 +308,10 @@ impl Context<'_> {
     /// `true` if a chunk ends a stream, or comes after its end.
     fn closes(&self, bytes: &[u8], is_last: bool) -> bool {
         let text = String::from_utf8_lossy(bytes);
+        if self.delivery == Delivery::Frames && self.format == WireFormat::BedrockConverse {
+            // The usage follows the end.
+            return is_last || text.contains("messageStop");
+        }
         let Some(data) = data_of(&text) else { return is_last };
         let Ok(event) = serde_json::from_str::<Value>(data) else { return true };
         match self.format {
@@ -282,6 +327,7 @@ impl Context<'_> {
                 Some("response.completed" | "response.incomplete" | "response.failed")
             ),
             WireFormat::Gemini => !event["candidates"][0]["finishReason"].is_null(),
+            WireFormat::CohereV2 => event["type"] == "message-end",
             // The other formats have one event at the end.
             _ => is_last,
         }
@@ -343,8 +389,12 @@ impl Context<'_> {
                 reply = reply.and_wait(Duration::from_secs_f64(answer.pause));
             }
             if answer.fault == Some(Fault::Junk) && at == middle {
-                let line = if self.format == WireFormat::Gemini { "\r\n\r\n" } else { "\n\n" };
-                reply = say(reply, format!("data: {{\"not json{line}").as_bytes());
+                let (head, line) = match (self.format, self.delivery) {
+                    (_, Delivery::Lines) => ("", "\n"),
+                    (WireFormat::Gemini, _) => ("data: ", "\r\n\r\n"),
+                    _ => ("data: ", "\n\n"),
+                };
+                reply = say(reply, format!("{head}{{\"not json{line}").as_bytes());
                 continue;
             }
             reply = say(reply, &chunk.bytes);
@@ -367,9 +417,7 @@ impl Context<'_> {
                 let event = if streams {
                     errors::event(self.format)
                 } else {
-                    json!({"error": {"message": format!("The model is overloaded. ({MARK})"), "type": "server_error"}})
-                        .to_string()
-                        .into_bytes()
+                    errors::in_place(self.format).to_string().into_bytes()
                 };
                 say(reply, &event)
             }
@@ -428,7 +476,10 @@ fn no_word(why: &str) -> Unspoken {
 
 /// Returns the finish value of a format.
 fn word(format: WireFormat, finish: Finish) -> Result<Option<&'static str>, Unspoken> {
-    use WireFormat::{Anthropic, BedrockInvoke, Gemini, OpenAiChat, OpenAiResponses};
+    use WireFormat::{
+        Anthropic, BedrockConverse, BedrockInvoke, CohereV2, Gemini, Ollama, OpenAiChat,
+        OpenAiResponses,
+    };
     let none =
         || Err(no_word(&format!("the format `{}` has no such finish value", format.as_str())));
     Ok(Some(match (finish, format) {
@@ -436,19 +487,21 @@ fn word(format: WireFormat, finish: Finish) -> Result<Option<&'static str>, Unsp
         (Finish::Fitting | Finish::Missing, _)
         | (Finish::Refusal, OpenAiChat | OpenAiResponses) => return Ok(None),
         (Finish::Calls, OpenAiChat) => "tool_calls",
-        (Finish::Calls, Anthropic | BedrockInvoke) => "tool_use",
+        (Finish::Calls, Anthropic | BedrockInvoke | BedrockConverse) => "tool_use",
+        (Finish::Calls, CohereV2) => "TOOL_CALL",
         (Finish::Calls, Gemini) => "MALFORMED_FUNCTION_CALL",
-        (Finish::Length, OpenAiChat) => "length",
-        (Finish::Length, Anthropic | BedrockInvoke) => "max_tokens",
+        (Finish::Length, OpenAiChat | Ollama) => "length",
+        (Finish::Length, Anthropic | BedrockInvoke | BedrockConverse) => "max_tokens",
         (Finish::Length, OpenAiResponses) => "max_output_tokens",
-        (Finish::Length, Gemini) => "MAX_TOKENS",
+        (Finish::Length, Gemini | CohereV2) => "MAX_TOKENS",
         (Finish::Filter, OpenAiChat | OpenAiResponses) => "content_filter",
         (Finish::Filter | Finish::Refusal, Anthropic | BedrockInvoke) => "refusal",
         (Finish::Filter, Gemini) => "SAFETY",
+        (Finish::Filter, BedrockConverse) => "content_filtered",
         (Finish::Refusal, Gemini) => "PROHIBITED_CONTENT",
         // Only Anthropic documents it; the profile says whether the client knows it.
         (Finish::Pause, Anthropic | BedrockInvoke | OpenAiChat) => "pause_turn",
-        (Finish::Unknown, Gemini) => "QUANTUM_COLLAPSE",
+        (Finish::Unknown, Gemini | CohereV2) => "QUANTUM_COLLAPSE",
         (Finish::Unknown, _) => UNKNOWN,
         _ => return none(),
     }))
@@ -485,9 +538,11 @@ fn ping(format: WireFormat) -> &'static [u8] {
 fn refuse(format: WireFormat, value: &mut Value) {
     match format {
         WireFormat::OpenAiChat => {
-            for choice in value["choices"].as_array_mut().into_iter().flatten() {
+            let choices = value.get_mut("choices").and_then(Value::as_array_mut);
+            for choice in choices.into_iter().flatten() {
                 for place in ["delta", "message"] {
-                    let Some(object) = choice[place].as_object_mut() else { continue };
+                    let object = choice.get_mut(place).and_then(Value::as_object_mut);
+                    let Some(object) = object else { continue };
                     let said = object.get("content").and_then(Value::as_str);
                     if let Some(said) = said.filter(|said| !said.is_empty()).map(str::to_owned) {
                         object.insert("content".to_owned(), Value::Null);

@@ -2,6 +2,7 @@
 
 use crate::case::ProviderError;
 use endstop_wire::WireFormat;
+use endstop_wire::codec::write_error;
 use serde_json::{Value, json};
 
 /// A word in the message of each error, by which its text is found in an output.
@@ -84,14 +85,34 @@ pub(super) fn body(format: WireFormat, error: ProviderError) -> (u16, Value) {
         WireFormat::Gemini => {
             json!({"error": {"code": status, "message": message, "status": google}})
         }
+        WireFormat::CohereV1
+        | WireFormat::CohereV2
+        | WireFormat::Ollama
+        | WireFormat::BedrockConverse => write_error(format, &message, "req_1"),
         _ => json!({"error": {"message": message, "type": kind, "param": null, "code": code}}),
     };
     (status, body)
 }
 
+fn overloaded() -> String {
+    format!("The model is overloaded. ({MARK})")
+}
+
+/// Returns the body of an error in place of a response, under status 200.
+pub(super) fn in_place(format: WireFormat) -> Value {
+    let message = overloaded();
+    match format {
+        WireFormat::CohereV1
+        | WireFormat::CohereV2
+        | WireFormat::Ollama
+        | WireFormat::BedrockConverse => write_error(format, &message, "req_1"),
+        _ => json!({"error": {"message": message, "type": "server_error"}}),
+    }
+}
+
 /// Returns the event of an error inside a stream.
 pub(super) fn event(format: WireFormat) -> Vec<u8> {
-    let message = format!("The model is overloaded. ({MARK})");
+    let message = overloaded();
     match format {
         WireFormat::Anthropic | WireFormat::BedrockInvoke => {
             let error = json!({"type": "error", "error": {"type": "overloaded_error", "message": message}});
@@ -106,6 +127,12 @@ pub(super) fn event(format: WireFormat) -> Vec<u8> {
             let error = json!({"error": {"code": 503, "message": message, "status": "UNAVAILABLE"}});
             format!("data: {error}\r\n\r\n")
         }
+        WireFormat::CohereV2 => {
+            let delta = json!({"finish_reason": "ERROR", "error": message});
+            let error = json!({"type": "message-end", "delta": delta});
+            format!("event: message-end\ndata: {error}\n\n")
+        }
+        WireFormat::Ollama => format!("{}\n", in_place(format)),
         _ => {
             let error = json!({"error": {"message": message, "type": "server_error", "code": 502}});
             format!("data: {error}\n\n")

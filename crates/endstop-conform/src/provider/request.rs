@@ -46,11 +46,17 @@ pub(super) fn tools(format: WireFormat, body: &Value) -> Vec<(String, Value)> {
                 }
             }
             WireFormat::OpenAiResponses => add(&tool["name"], &tool["parameters"]),
+            // Converse has its tools elsewhere.
+            WireFormat::BedrockConverse => {}
             // The other formats have OpenAI's form.
             _ => {
                 add(&tool["function"]["name"], &tool["function"]["parameters"]);
             }
         }
+    }
+    for tool in body["toolConfig"]["tools"].as_array().into_iter().flatten() {
+        let spec = &tool["toolSpec"];
+        add(&spec["name"], &spec["inputSchema"]["json"]);
     }
     found
 }
