@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Negative controls: the agent with one fault for each id, which the check of that id has to find.
+"""Negative controls: the agent with one fault for each name, which the check of that id has to find, and agents that differ and
+are right, which it has to pass.
 
-    python3 mutants.py ID FLAGS TASK      the agent with the fault of the id
-    python3 mutants.py                    lists the ids, and what each does wrong
+    python3 mutants.py NAME FLAGS TASK    the agent with the fault of the name
+    python3 mutants.py                    lists the names, and what each does
 
-A mutant changes behaviour only: it does not know which case it is in. The faults are in the folder `faults`.
+A name begins with the id of a check. `-acp` and `-a2a` are servers, `+word` is right, and `-warn` is a fault of which the check only
+warns. A mutant changes behaviour only: it does not know which case it is in. The faults are in the folder `faults`.
 """
 import sys
 
-from faults import MUTANTS, accountable, clean, ends, honest, protocols  # noqa: F401, the files fill the table
+from faults import MUTANTS, accountable, clean, ends, honest, protocols, right  # noqa: F401, the files fill the table
 
 
 def main():

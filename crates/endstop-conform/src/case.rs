@@ -127,6 +127,9 @@ pub struct Case {
     pub resume: bool,
     /// The answers to the calls of the run, in order. After the last one the provider answers that all is done.
     pub answers: Vec<Answer>,
+    /// `true` if a call without tools of a program that has tools gets these answers as well, and not a title.
+    #[serde(default)]
+    pub also_without_tools: bool,
     /// The answers to the calls of each sub-agent.
     #[serde(default)]
     pub sub: Vec<Answer>,

@@ -112,7 +112,7 @@ pub struct Evidence {
     pub stdout: String,
     /// Standard error, up to a bound.
     pub stderr: String,
-    /// Reason for which it could not be started, or made no call.
+    /// Reason for which its end says nothing: it could not be started, made no call, or ended what observes it.
     pub problem: Option<String>,
     /// The calls at the provider, in order.
     pub calls: Vec<Call>,
@@ -127,6 +127,12 @@ pub struct Evidence {
     /// Command lines of processes that were left after the end of the program and the time of the case; `None` if this
     /// system does not show them.
     pub left: Option<Vec<String>>,
+    /// Those of them that are of a tool.
+    #[serde(default)]
+    pub left_of_tool: Option<Vec<String>>,
+    /// Times in seconds at which the program closed a connection in the middle of an answer.
+    #[serde(default)]
+    pub hung_up: Vec<f64>,
     /// `true` if a connection to the provider was open after the end.
     pub connection_left: bool,
     /// The second start.
@@ -227,7 +233,9 @@ impl Record {
         record.is_last = at + 1 == last_line;
         record.success = Some(holds(&last, &place.success));
         record.reason = first(&place.reason).map(text).filter(|reason| !reason.is_empty());
-        record.has_usage = first(&place.usage).is_some();
+        // A word is not a usage.
+        record.has_usage =
+            first(&place.usage).is_some_and(|usage| !usage.is_string() && !usage.is_boolean());
         // A cost of null says that it is not known, which is different from a missing member.
         record.cost = place.cost.iter().find_map(|pointer| last.pointer(pointer)).cloned();
         record.answer = first(&place.answer).map(text);
@@ -295,6 +303,7 @@ mod tests {
             usage: vec!["/usage".to_owned()],
             cost: vec!["/cost".to_owned()],
             answer: vec!["/answer".to_owned()],
+            unfinished: Vec::new(),
             not_failed: Vec::new(),
         }
     }

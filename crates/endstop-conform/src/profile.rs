@@ -190,6 +190,8 @@ pub struct VerdictPlace {
     pub cost: Vec<String>,
     /// Pointers to the answer.
     pub answer: Vec<String>,
+    /// Words of the result of a sub-agent that did not finish, one of which is in it.
+    pub unfinished: Vec<String>,
     /// Exit statuses, apart from 0, that the program documents for endings that are not failures.
     pub not_failed: Vec<i32>,
 }

@@ -15,7 +15,7 @@ use crate::checks::{
 use crate::evidence::Evidence;
 use crate::profile::Profile;
 use crate::program::{self, Launch};
-use crate::vocabulary::expected;
+use crate::vocabulary::{Capability, expected};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
@@ -41,7 +41,9 @@ impl Selection {
                 let known = CHECKS.iter().map(|check| check.id);
                 format!("invalid id `{id}`: {}", expected(&id.to_uppercase(), known))
             })?;
-            checks.push(check);
+            if !checks.iter().any(|one: &&Check| one.id == check.id) {
+                checks.push(check);
+            }
         }
         if checks.is_empty() {
             let most = self.level.unwrap_or(Level::Accountable);
@@ -216,6 +218,7 @@ fn judge(
         observed.iter().flat_map(|(_, evidence)| evidence.elsewhere.clone()).collect();
     elsewhere.sort();
     elsewhere.dedup();
+    let plain = observed.iter().find(|(case, _)| case.name == PLAIN).map(|(_, seen)| seen);
     SuiteResult {
         kind: "conformance".to_owned(),
         edition: EDITION.to_owned(),
@@ -227,10 +230,10 @@ fn judge(
         suite: env!("CARGO_PKG_VERSION").to_owned(),
         patience: launch.patience.as_secs(),
         seed: launch.seed,
-        level: level(&results),
+        level: level(&results, works(plain)),
         counts,
         network: NETWORK.to_owned(),
-        problems: problems(&observed, &elsewhere),
+        problems: problems(launch.profile, plain, &elsewhere),
         elsewhere,
         checks: results,
         cases: observed
@@ -240,18 +243,25 @@ fn judge(
     }
 }
 
+/// `true` unless the plain case was not a success.
+fn works(plain: Option<&Evidence>) -> bool {
+    plain.is_none_or(|plain| plain.problem.is_none() && plain.success() == Some(true))
+}
+
 /// Returns the facts that the reader has to know: a program that fails the plain case has failed before any check.
-fn problems(observed: &[(Case, Evidence)], elsewhere: &[String]) -> Vec<String> {
+fn problems(profile: &Profile, plain: Option<&Evidence>, elsewhere: &[String]) -> Vec<String> {
     let mut problems = Vec::new();
-    if let Some((_, plain)) = observed.iter().find(|(case, _)| case.name == PLAIN) {
+    if let Some(plain) = plain {
+        let unspoken = plain.calls.iter().find_map(|call| call.unspoken.as_ref());
         if let Some(problem) = &plain.problem {
             problems.push(problem.clone());
-        } else if let Some(unspoken) = plain.calls.iter().find_map(|call| call.unspoken.as_ref()) {
+        } else if let Some(unspoken) = unspoken.filter(|_| profile.can(Capability::Tools)) {
             problems.push(format!("in the plain case, {}", unspoken.why));
-        } else if plain.success() != Some(true) {
+        }
+        if !works(Some(plain)) {
             problems.push(format!(
-                "the plain case (three calls of a tool, then an answer) was not a success: {:?} after {} calls; check \
-                 the profile",
+                "the plain case (two calls of a tool if it has one, then an answer) was not a success, so that the program has no \
+                 level: {:?} after {} calls; check the profile",
                 plain.exit,
                 plain.calls.len()
             ));
@@ -271,13 +281,14 @@ fn judged(
 ) -> CheckResult {
     let mut findings = BTreeMap::new();
     let not_run = Evidence::default();
-    for case in
-        cases.iter().filter(|case| check.every_case || case.checks.iter().any(|id| id == check.id))
-    {
+    let is_of_check =
+        |case: &&Case| check.every_case || case.checks.iter().any(|id| id == check.id);
+    let of_check: Vec<&Case> = cases.iter().filter(is_of_check).collect();
+    for case in &of_check {
         let evidence = observed.iter().find(|(run, _)| run.name == case.name).map(|(_, seen)| seen);
         let evidence = evidence.unwrap_or(&not_run);
         let mut finding = check.judge(&Observed { case, profile, evidence });
-        if check.every_case {
+        if check.every_case || of_check.len() > 1 {
             // The reader of the table has to know which of many cases it is about.
             finding.why = format!("{}: {}", case.name, finding.why);
         }
@@ -310,8 +321,8 @@ fn judged(
 }
 
 /// Returns the highest level whose MUSTs, and those of the levels below, all pass. A check that was not chosen counts as not
-/// reached.
-pub(crate) fn level(results: &[CheckResult]) -> Option<u8> {
+/// reached. A program that does not even succeed in the plain case has none: that it never calls something finished says nothing.
+pub(crate) fn level(results: &[CheckResult], works: bool) -> Option<u8> {
     let is_chosen = |level: Level| {
         CHECKS
             .iter()
@@ -327,10 +338,15 @@ pub(crate) fn level(results: &[CheckResult]) -> Option<u8> {
                 matches!(one.verdict, Verdict::Pass | Verdict::Warn | Verdict::NotApplicable)
             })
     };
-    Some(Level::ALL.iter().take_while(|level| holds(level)).count() as u8)
+    Some(if works { Level::ALL.iter().take_while(|level| holds(level)).count() as u8 } else { 0 })
 }
 
 impl SuiteResult {
+    /// `true` unless the plain case was run, and was not a success.
+    pub fn works(&self) -> bool {
+        works(self.cases.iter().find(|case| case.name == PLAIN).map(|case| &case.evidence))
+    }
+
     /// `true` if the program has the level that was asked for; of single checks, if none fails.
     pub fn reaches(&self, selection: &Selection) -> bool {
         if selection.only.is_empty() {

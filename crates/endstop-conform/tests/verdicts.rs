@@ -5,7 +5,7 @@ use endstop_conform::checks::{Observed, find};
 use endstop_conform::evidence::{
     Again, Call, Evidence, Exit, Kind, Record, Started, Stopped, Unspoken,
 };
-use endstop_conform::{CHECKS, Verdict, case, profile};
+use endstop_conform::{CHECKS, Capability, Verdict, case, profile};
 use serde_json::{Value, json};
 
 fn call(kind: Kind, number: usize, at: f64, body: Value) -> Call {
@@ -41,6 +41,7 @@ fn ended(status: i32, calls: usize) -> Evidence {
         calls_of_first: calls.len(),
         calls,
         left: Some(Vec::new()),
+        left_of_tool: Some(Vec::new()),
         record,
         patience: 60,
         ..Evidence::default()
@@ -103,7 +104,8 @@ trait With: Into<Evidence> {
         );
         next.invalid = invalid.map(str::to_owned);
         evidence.calls.push(next);
-        let again = Again { exit: Exit::Status(0), stdout: String::new(), stderr: String::new() };
+        let stderr = "its result is not known".to_owned();
+        let again = Again { exit: Exit::Status(0), stdout: String::new(), stderr };
         Evidence { again: Some(again), ..evidence }
     }
 
@@ -196,7 +198,7 @@ fn rows() -> Vec<(&'static str, &'static str, Evidence, Evidence)> {
         (
             "C-06",
             "hanging-tool",
-            ended(1, 2).bodies(&["hangs"]),
+            ended(1, 2).bodies(&["hangs"]).results(&["error: ended after 4 s"]),
             rest(1).bodies(&["hangs"]).stopped(Stopped::Time),
         ),
         (
@@ -205,10 +207,10 @@ fn rows() -> Vec<(&'static str, &'static str, Evidence, Evidence)> {
             ended(0, 2).bodies(&twins).results(&twin_results),
             ended(0, 2).bodies(&twins).results(&[twin_results[1], twin_results[0]]),
         ),
-        ("L-01", "turn-cap", ended(1, 4), ended(1, 5)),
+        ("L-01", "turn-cap", says(ended(1, 4), "max_turns"), ended(1, 5)),
         ("L-02", "turn-cap", ended(1, 4), ended(0, 4)),
         ("L-03", "budget", ended(1, 4).costs(0.36), ended(1, 5)),
-        ("L-04", "budget-cached", ended(1, 2).costs(0.3966), ended(1, 2).costs(0.0066)),
+        ("L-04", "budget-cached", ended(1, 2).costs(0.3966), ended(1, 4).costs(0.0066)),
         ("L-05", "budget-unreported", ended(1, 4), ended(1, 4).costs(0.0)),
         ("L-06", "time-limit", rest(1).bodies(&["slow"]), slow),
         ("L-07", "two-limits", ended(1, 3), two_records.clone()),
@@ -240,7 +242,7 @@ fn rows() -> Vec<(&'static str, &'static str, Evidence, Evidence)> {
             "terminate-tool",
             rest(143).bodies(&["runs"]).acted(1.5),
             Evidence {
-                left: Some(vec!["4711 (sleep 3000)".to_owned()]),
+                left_of_tool: Some(vec!["4711 (sleep 3000)".to_owned()]),
                 ..rest(143).bodies(&["runs"]).acted(1.5)
             },
         ),
@@ -249,7 +251,7 @@ fn rows() -> Vec<(&'static str, &'static str, Evidence, Evidence)> {
             "kill-tool",
             rest(137).bodies(&["runs"]).acted(1.5),
             Evidence {
-                left: Some(vec!["4711 (sleep 3000)".to_owned()]),
+                left_of_tool: Some(vec!["4711 (sleep 3000)".to_owned()]),
                 ..rest(137).bodies(&["runs"]).acted(1.5)
             },
         ),
@@ -271,7 +273,7 @@ fn rows() -> Vec<(&'static str, &'static str, Evidence, Evidence)> {
         (
             "N-01",
             "sub-agent-cap",
-            ended(0, 2).sub(10).results(&["It reached its limit of 10 turns."]),
+            ended(0, 2).sub(10).results(&["It did not finish: its limit are 10 turns."]),
             ended(0, 2).sub(10).results(&["There are 7 parts."]),
         ),
         ("N-02", "silent-sub-agent", ended(0, 2).sub(1), ended(0, 1).sub(1).stopped(Stopped::Time)),
@@ -346,6 +348,7 @@ fn missing_capability_is_not_applicable() {
 fn later_call_shows_response_given_up() {
     let again = |times: &[f64]| {
         let mut evidence = ended(1, times.len()).stopped(Stopped::Patience);
+        evidence.hung_up = vec![45.2];
         for (call, at) in evidence.calls.iter_mut().zip(times) {
             call.at = *at;
         }
@@ -359,6 +362,9 @@ fn later_call_shows_response_given_up() {
         );
         // Two calls of one moment are not an attempt and the next one.
         assert_eq!(judge(id, case, &again(&[0.3, 0.4])).0, Verdict::NotReached);
+        // A call next to one that is still waited for shows nothing.
+        let hedged = Evidence { hung_up: Vec::new(), ..again(&[0.3, 45.3]) };
+        assert_eq!(judge(id, case, &hedged).0, Verdict::NotReached);
     }
 }
 
@@ -398,6 +404,34 @@ fn parallel_calls_of_sub_agents_are_on_their_way() {
     assert_eq!(judge("N-04", "endless-sub-agents", &evidence).0, Verdict::Pass);
     evidence.calls[7].at = 2.5;
     assert_eq!(judge("N-04", "endless-sub-agents", &evidence).0, Verdict::Fail);
+}
+
+/// A list of words decides only if the profile has it.
+#[test]
+fn words_of_profile_decide_and_others_warn() {
+    let case = case::find("sub-agent-cap").unwrap();
+    let of = |profile: &str, result: &str| {
+        let mut profile = profile::find(profile).unwrap();
+        profile.capabilities.extend([Capability::SubAgents, Capability::SubAgentCap]);
+        let evidence = ended(0, 2).sub(10).results(&[result]);
+        let observed = Observed { case: &case, profile: &profile, evidence: &evidence };
+        find("N-01").unwrap().judge(&observed).verdict
+    };
+    let more = "Sorry, need more steps to process this request.";
+    assert_eq!(of("generic", more), Verdict::Pass);
+    assert_eq!(of("generic", "Success: counted all parts, at a maximum speed."), Verdict::Warn);
+    assert_eq!(of("generic", "No errors. The number of parts is 7."), Verdict::Warn);
+    assert_eq!(
+        [of("mini", more), of("mini", "It did not finish.")],
+        [Verdict::Fail, Verdict::Pass]
+    );
+}
+
+/// A run that ends as failed at once waits for nothing.
+#[test]
+fn run_without_pause_has_nothing_to_interrupt() {
+    let of = |status| judge("X-07", "interrupt-pause", &ended(status, 1)).0;
+    assert_eq!([of(1), of(0)], [Verdict::Pass, Verdict::NotReached]);
 }
 
 /// A call that arrived before the signal says nothing about one that arrives after it.

@@ -46,7 +46,9 @@ def lenient(self, call):
 class Unsupervised(Command):
     """A command that is a plain child process."""
 
+    ENVIRONMENT = None  # that of the agent
+
     def _start(self, text, stdin):
         self._lifeline = None
         return subprocess.Popen(["/bin/sh", "-c", text], stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                start_new_session=True)
+                                start_new_session=True, env=self.ENVIRONMENT)

@@ -23,6 +23,18 @@ def _():
     Agent.check_limits = generous
 
 
+@mutant("L-01-warn", "has one word for each ending that is not a success")
+def _():
+    record = Run.record
+
+    def one_word(self, reason, *rest):
+        made = record(self, reason, *rest)
+        return made if reason == "answered" else {**made, "reason": "stopped"}
+
+    Run.record = one_word
+    agent.EXIT_STATUS = {"answered": 0}
+
+
 @mutant("L-03", "looks at the budget in every fifth turn only")
 def _():
     check = Agent.check_limits
@@ -36,6 +48,16 @@ def _():
             self.run.options.budget = budget
 
     Agent.check_limits = seldom
+
+
+@mutant("L-03-own-prices-warn", "reports a cost at prices of its own, and keeps the limit by those of the caller")
+def _():
+    record = Run.record
+
+    def at_own_prices(self, reason, *rest):
+        return {**record(self, reason, *rest), "cost_usd": 0.01}
+
+    Run.record = at_own_prices
 
 
 @mutant("L-04", "counts tokens that are read from the cache or written to it as free")
@@ -121,6 +143,12 @@ def _():
             self.ledger = Ledger(run.ledger.price)
 
     Agent.__init__ = apart
+
+
+@mutant("O-01-no-usage", "has a word in place of the usage")
+def _():
+    record = Run.record
+    Run.record = lambda self, reason, *rest: {**record(self, reason, *rest), "usage": "?"}
 
 
 @mutant("O-01", "writes a line after the final record")

@@ -2,9 +2,12 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import agent
+import session
 from agent import Agent, Run
 from endings import Stop
 from faults import FAR, Unsupervised, mutant, repaired
@@ -53,6 +56,48 @@ def _():
     agent.Command = Unsupervised
 
 
+@mutant("X-02-clean", "leaves the processes of a tool behind, which have an environment of their own")
+def _():
+    class Clean(Unsupervised):
+        ENVIRONMENT = {"PATH": os.environ["PATH"]}
+
+    agent.Command = Clean
+
+
+@mutant("X-01-tool", "ends only the tool on SIGINT, and goes on")
+def _():
+    running, wait, cancel = [], Agent.wait, Run.cancel
+
+    def known(self, command):
+        running.append(command)
+        try:
+            return wait(self, command)
+        finally:
+            running.remove(command)
+
+    def only_the_tool(self, reason):
+        for command in running:
+            command.end()
+        if not running:
+            cancel(self, reason)
+
+    Agent.wait, Run.cancel = known, only_the_tool
+
+
+@mutant("X-01-helper", "leaves a process behind that calls the model three seconds after the end")
+def _():
+    record = Run.record
+
+    def summarising(self, reason, *rest):
+        script = ("import json, os, time, urllib.request\ntime.sleep(3)\nurllib.request.urlopen(urllib.request.Request("
+                  "os.environ['OPENAI_BASE_URL'] + '/chat/completions', json.dumps({'messages': []}).encode()))")
+        nothing = subprocess.DEVNULL
+        subprocess.Popen([sys.executable, "-c", script], start_new_session=True, stdin=nothing, stdout=nothing, stderr=nothing)
+        return record(self, reason, *rest)
+
+    Run.record = summarising
+
+
 @mutant("X-03", "ends the processes of a tool only if it can: after SIGKILL they remain")
 def _():
     class Group(Unsupervised):
@@ -87,6 +132,20 @@ def _():
         None if "[exit status" in result else answer_call(self, entry, result))
 
 
+@mutant("C-04-swapped", "gives two results the ids of each other's calls")
+def _():
+    for_provider = Session.for_provider
+
+    def swapped(self):
+        messages = [dict(message) for message in for_provider(self)]
+        tools = [message for message in messages if message["role"] == "tool"]
+        for one, other in zip(tools[::2], tools[1::2]):
+            one["content"], other["content"] = other["content"], one["content"]
+        return messages
+
+    Session.for_provider = swapped
+
+
 @mutant("C-07", "keeps calls by their ids: of two with one id only the last is run")
 def _():
     run_calls = Agent.run_calls
@@ -113,6 +172,13 @@ def _():
             raise
 
     Model.attempt = eager
+
+
+@mutant("D-01-warn", "makes up a result for the call that a crash interrupted, and tells nobody")
+def _():
+    session.LOST = "ok, exit status 0"
+    record = Run.record
+    Run.record = lambda self, reason, *rest: {**record(self, reason, *rest), "unknown_calls": []}
 
 
 @mutant("D-01", "runs the calls again that a crash interrupted")

@@ -1,4 +1,6 @@
 """Level 1: runs that do not end."""
+import threading
+
 import agent
 import model
 from agent import Agent
@@ -17,6 +19,28 @@ def _():
 @mutant("S-03", "waits for ever after the head of a response")
 def _():
     unbounded(lambda self: True)
+
+
+@mutant("S-03-hedged", "makes a second call next to one that does not answer, and waits for both for ever")
+def _():
+    unbounded(lambda self: True)
+    model.WHOLE = FAR
+    exchange = Model.exchange
+
+    def hedged(self, body, response):
+        def second():
+            connection = self.connect()
+            connection.sock.settimeout(None)
+            connection.request("POST", (self.url.path or "/v1") + "/chat/completions", body, self.headers())
+            connection.getresponse().read()
+
+        timer = threading.Timer(2, second)
+        timer.daemon = True
+        timer.start()
+        exchange(self, body, response)
+        timer.cancel()
+
+    Model.exchange = hedged
 
 
 @mutant("S-04", "takes pings for signs of life")
@@ -73,6 +97,14 @@ def _():
 def _():
     wait = Command.wait
     Command.wait = lambda self, seconds: wait(self, None if seconds > 2 else seconds)
+
+
+@mutant("C-06-warn", "answers a hung command with a success")
+def _():
+    agent.Command.output = lambda self: "ok, done, exit status 0"
+    tool = Agent.tool_shell
+    Agent.tool_shell = lambda self, command, background=False: (
+        "ok, done, exit status 0" if "ended after" in tool(self, command, background) else "ok")
 
 
 @mutant("R-02", "repeats for ever while the provider limits its rate")

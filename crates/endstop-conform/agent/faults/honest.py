@@ -1,4 +1,7 @@
 """Level 2: endings that are not honest."""
+import json
+import sys
+
 import agent
 from agent import Agent
 from endings import Ended
@@ -125,8 +128,24 @@ def _():
     takes_for_whole(lambda failed: failed.reason == "connection_lost" and failed.response.text)
 
 
+@mutant("S-08-banner", "leaves out chunks that it cannot read, and prints a banner")
+def _():
+    leaves_out_chunks()
+    report = agent.report
+
+    def with_banner(record, as_json):
+        print("mini 1, session in ~/.mini/session.json", file=sys.stderr)
+        return report(record, as_json)
+
+    agent.report = with_banner
+
+
 @mutant("S-08", "leaves out chunks that it cannot read")
 def _():
+    leaves_out_chunks()
+
+
+def leaves_out_chunks():
     take = Model.take
 
     def skips(self, line, response):
@@ -175,6 +194,24 @@ def _():
 @mutant("N-01", "reports the last words of a sub-agent that did not finish as its result")
 def _():
     Agent.unfinished = lambda self, worker, ended: f"The sub-agent has finished: {worker.last_text or 'done'}"
+
+
+@mutant("N-01-word", "reports the last words of a sub-agent as its result, with words that a list of words takes for a limit")
+def _():
+    Agent.unfinished = lambda self, worker, ended: "Success: counted all parts, with no errors, at a limit of speed."
+
+
+@mutant("N-03-transcript", "reports success while a command in the background runs, and prints its calls")
+def _():
+    agent.Command = Unsupervised
+    Agent.settle_jobs = lambda self: True
+    run_call = Agent.run_call
+
+    def printed(self, entry, name, arguments):
+        print(json.dumps({"type": "call", "name": name, "arguments": arguments}), flush=True)
+        return run_call(self, entry, name, arguments)
+
+    Agent.run_call = printed
 
 
 @mutant("N-03", "reports success while a command in the background runs, and leaves it running")

@@ -25,3 +25,16 @@ def _():
 @mutant("P-02-a2a", "reports that a task is cancelled, and continues with its run", a2a)
 def _():
     a2a.Task.cancel = lambda self: self.change("TASK_STATE_CANCELED")
+
+
+@mutant("P-02-acp-silent", "answers a prompt when it is cancelled, and continues with its run without a word", acp)
+def _():
+    send, cancelled = acp.send, set()
+
+    def cancel(self, session):
+        if session.prompt not in cancelled:
+            send(id=session.prompt, result={"stopReason": "cancelled"})
+            cancelled.add(session.prompt)
+
+    acp.Server.cancel = cancel
+    acp.send = lambda **message: None if message.get("id") in cancelled or cancelled and "method" in message else send(**message)

@@ -1,7 +1,7 @@
 //! Level 4: the ending is accountable.
 
 use super::judging::{Observed, a_success, end, not_a_success, success, unended};
-use super::verdict::{Finding, Verdict, fail, not_reached, pass};
+use super::verdict::{Finding, Verdict, fail, not_reached, pass, warn};
 use crate::case::{PRICES, ReportedUsage};
 use crate::evidence::{Call, Exit, Kind};
 use crate::vocabulary::Capability;
@@ -46,8 +46,21 @@ pub(super) fn turn_cap(observed: &Observed<'_>) -> Finding {
     }
     match success(observed.evidence) {
         Some(how) => fail(format!("{how} at the cap")),
-        None => typed(observed).unwrap_or_else(|| pass(end(observed.evidence))),
+        None => typed(observed).unwrap_or_else(|| names_turns(observed)),
     }
+}
+
+/// Words of a reason that names a cap on turns.
+const TURNS: [&str; 8] =
+    ["turn", "step", "iteration", "cycle", "round", "request", "call", "recursion"];
+
+/// Judges the reason of a run that has reached the cap on turns. Words alone cannot decide.
+fn names_turns(observed: &Observed<'_>) -> Finding {
+    let reason = observed.evidence.record.reason.as_deref().unwrap_or_default().to_lowercase();
+    if reason.is_empty() || TURNS.iter().any(|word| reason.contains(word)) {
+        return pass(end(observed.evidence));
+    }
+    warn(format!("the reason does not seem to name the cap on turns: {}", end(observed.evidence)))
 }
 
 /// Describes a reported cost that is not that of the calls. How a budget reserves the next call is left to the agent.
@@ -73,14 +86,13 @@ pub(super) fn budget(observed: &Observed<'_>) -> Finding {
     if calls > most {
         return fail(format!("{calls} calls; ${ceiling:.2} are reached in call {most}"));
     }
-    if let Some(wrong) = wrong_cost(observed) {
-        return fail(wrong);
-    }
     let finding = not_a_success(observed);
     if finding.verdict != Verdict::Pass {
         return finding;
     }
-    typed(observed).unwrap_or(finding)
+    // The limit was kept; the report of the cost is a SHOULD.
+    let wrong = || wrong_cost(observed).map(warn);
+    typed(observed).or_else(wrong).unwrap_or(finding)
 }
 
 /// The most calls of a run whose usage is not reported. By its text, three of the case's answers cost more than its budget.

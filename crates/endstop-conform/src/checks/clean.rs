@@ -1,8 +1,8 @@
 //! Level 3: the ending is clean.
 
 use super::judging::{Observed, a_success, end, success};
-use super::results::results;
-use super::verdict::{Finding, fail, not_reached, pass};
+use super::results::{answered, results};
+use super::verdict::{Finding, fail, not_reached, pass, warn};
 use crate::evidence::{Call, Evidence, Exit, Kind};
 
 /// Time in seconds that an interrupted run has to end.
@@ -37,6 +37,15 @@ pub(super) fn parallel_calls(observed: &Observed<'_>) -> Finding {
     let said = results(next);
     if said.len() < 2 || !said.iter().any(|result| result.contains("went-well")) {
         return fail(format!("the next request has {} of the two results", said.len().min(1)));
+    }
+    // The files of the started bodies have these names.
+    let of = |body: &str| format!("/{body}.");
+    let is_swapped = |(arguments, result): &(String, String)| {
+        result.contains("went-well") && arguments.contains(&of("fails"))
+            || result.contains("went-wrong") && arguments.contains(&of("works"))
+    };
+    if answered(next).iter().any(is_swapped) {
+        return fail("a result stands under the id of the other call");
     }
     a_success(observed)
         .err()
@@ -91,11 +100,9 @@ pub(super) fn interrupt(observed: &Observed<'_>) -> Finding {
 ///
 pub(super) fn interrupted_pause(observed: &Observed<'_>) -> Finding {
     let evidence = observed.evidence;
-    let Some(acted) = evidence.acted else {
-        return not_reached(format!("the run ended before the signal: {}", end(evidence)));
-    };
-    if evidence.of_kind(Kind::Main).skip(1).any(|call| call.at < acted) {
-        return not_reached("the pause was not waited for: another call came before the signal");
+    if evidence.acted.is_none() && evidence.has_ended() && success(evidence).is_none() {
+        // Nothing demands a further attempt.
+        return pass(format!("no pause: {}", end(evidence)));
     }
     interrupt(observed)
 }
@@ -118,9 +125,9 @@ pub(super) fn stopped_tool(observed: &Observed<'_>) -> Finding {
     if !evidence.has_ended() {
         return fail("the program did not end after the signal");
     }
-    match evidence.left.as_deref() {
+    match evidence.left_of_tool.as_deref() {
         None => not_reached("this system does not show the processes of a program"),
-        Some([]) => pass("no process was left"),
+        Some([]) => pass("no process of the tool was left"),
         Some(left) => fail(format!("left after {} s: {}", observed.case.settle, left.join(", "))),
     }
 }
@@ -171,6 +178,30 @@ pub(super) fn valid_history(observed: &Observed<'_>) -> Finding {
     }
 }
 
+/// Words of an output that tells that a call is run again.
+const REPEATED: [&str; 7] =
+    ["again", "repeat", "retry", "retried", "rerun", "re-run", "second time"];
+
+/// Words of a result, or of an output, that tells that a call has no result that is known.
+const NOT_KNOWN: [&str; 16] = [
+    "not known",
+    "unknown",
+    "interrupt",
+    "killed",
+    "crash",
+    "lost",
+    "abort",
+    "cancel",
+    "not finish",
+    "not complete",
+    "incomplete",
+    "did not",
+    "no result",
+    "no output",
+    "error",
+    "stopped",
+];
+
 /// D-01.
 pub(super) fn resumed(observed: &Observed<'_>) -> Finding {
     let evidence = observed.evidence;
@@ -178,11 +209,31 @@ pub(super) fn resumed(observed: &Observed<'_>) -> Finding {
         return not_reached("the tool was not started");
     }
     let all = evidence.started.iter().filter(|body| body.name == "runs").count();
+    let again = evidence.again.as_ref();
+    let lines =
+        again.map(|again| format!("{}\n{}", again.stdout, again.stderr)).unwrap_or_default();
+    // The names of members of a record say nothing.
+    let said: String = lines.lines().filter(|line| !line.trim_start().starts_with('{')).collect();
+    let says = |text: &str, words: &[&str]| {
+        let text = text.to_lowercase();
+        words.iter().any(|word| text.contains(word))
+    };
+    if all > 1 && says(&said, &REPEATED) {
+        return warn(format!("the body has run {all} times, and the output seems to say so"));
+    }
     if all > 1 {
-        return fail(format!("the body has run {all} times"));
+        return fail(format!("the body has run {all} times, and the output does not say so"));
     }
-    match continued(evidence) {
-        Err(finding) => finding,
-        Ok(_) => pass("the body was not repeated"),
+    let next = match continued(evidence) {
+        Err(finding) => return finding,
+        Ok(next) => next,
+    };
+    let result = results(next).pop().unwrap_or_default();
+    if says(&said, &NOT_KNOWN) || says(&result, &NOT_KNOWN) {
+        return pass("the body was not repeated, and its result is not said to be known");
     }
+    let shown: String = result.chars().take(120).collect();
+    warn(format!(
+        "not repeated, and neither the output nor the result says that it is not known: {shown:?}"
+    ))
 }

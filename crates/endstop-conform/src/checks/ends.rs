@@ -1,7 +1,8 @@
 //! Level 1: a run ends.
 
 use super::judging::{Observed, not_a_success, unended};
-use super::verdict::{Finding, fail, not_reached, pass};
+use super::results::results;
+use super::verdict::{Finding, fail, not_reached, pass, warn};
 use crate::evidence::Kind;
 
 /// T-10.
@@ -35,16 +36,42 @@ pub(super) fn endless_calls(observed: &Observed<'_>) -> Finding {
     not_a_success(observed)
 }
 
+/// Words of a result that says that a tool did not end by itself.
+const FAILED: [&str; 14] = [
+    "time",
+    "did not",
+    "error",
+    "fail",
+    "kill",
+    "terminat",
+    "ended after",
+    "abort",
+    "cancel",
+    "interrupt",
+    "stopped",
+    "still running",
+    "exceed",
+    "background",
+];
+
 /// C-06.
 pub(super) fn hanging_tool(observed: &Observed<'_>) -> Finding {
     let evidence = observed.evidence;
     if evidence.bodies("hangs") == 0 {
         return not_reached("the tool was not started");
     }
-    if evidence.main_calls() > 1 {
-        return pass("the call was answered while the tool hung");
+    let Some(next) = evidence.of_kind(Kind::Main).nth(1) else { return not_a_success(observed) };
+    let result = results(next).pop().unwrap_or_default();
+    let said = result.to_lowercase();
+    let shown: String = result.chars().take(120).collect();
+    // Words alone cannot decide.
+    if FAILED.iter().any(|word| said.contains(word)) {
+        pass(format!("answered as failed: {shown:?}"))
+    } else {
+        warn(format!(
+            "answered, and the result does not seem to say that the tool has failed: {shown:?}"
+        ))
     }
-    not_a_success(observed)
 }
 
 ///

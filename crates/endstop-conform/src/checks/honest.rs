@@ -65,14 +65,42 @@ pub(super) fn lost_text(observed: &Observed<'_>) -> Finding {
     }
 }
 
+/// Words about a part that could not be read. A file such as `session.json` in a banner says nothing about it.
+const UNREADABLE: [&str; 22] = [
+    "unreadable",
+    "could not be read",
+    "cannot read",
+    "could not read",
+    "not json",
+    "not valid json",
+    "invalid json",
+    "bad json",
+    "malformed",
+    "parse error",
+    "parsing error",
+    "syntaxerror",
+    "failed to parse",
+    "not parse",
+    "cannot parse",
+    "jsondecodeerror",
+    "json decod",
+    "unexpected token",
+    "expecting value",
+    "skipped",
+    "left out",
+    "corrupt",
+];
+
 /// S-08.
 pub(super) fn junk_chunk(observed: &Observed<'_>) -> Finding {
     if let Some(finding) = unended(observed) {
         return finding;
     }
-    let said = observed.evidence.stderr.to_lowercase();
-    let is_said =
-        ["json", "pars", "malformed", "invalid", "decode"].iter().any(|word| said.contains(word));
+    let evidence = observed.evidence;
+    let is_said = [&evidence.stderr, &evidence.record.text].iter().any(|text| {
+        let said = text.to_lowercase();
+        UNREADABLE.iter().any(|words| said.contains(words))
+    });
     match success(observed.evidence) {
         Some(_) if is_said => pass("a success, with a message about the part"),
         Some(how) => fail(format!("{how}, and the part is missing without a message")),
@@ -111,10 +139,13 @@ pub(super) fn error_text(observed: &Observed<'_>) -> Finding {
 }
 
 /// Words that say that work is not finished.
-const UNFINISHED: [&str; 14] = [
+const UNFINISHED: [&str; 22] = [
     "limit",
-    "cap",
-    "max",
+    "turn cap",
+    "max_turns",
+    "max turns",
+    "maximum number",
+    "maximum of",
     "turns",
     "not finish",
     "not complete",
@@ -123,9 +154,14 @@ const UNFINISHED: [&str; 14] = [
     "stopped",
     "truncated",
     "did not",
-    "error",
-    "fail",
+    "error:",
+    "failed",
     "abort",
+    "partial",
+    "exhausted",
+    "ran out",
+    "out of steps",
+    "more steps",
 ];
 
 /// N-01.
@@ -144,10 +180,21 @@ pub(super) fn sub_agent_cap(observed: &Observed<'_>) -> Finding {
     };
     let said = result.to_lowercase();
     let shown: String = result.chars().take(120).collect();
+    let named = &observed.profile.verdict.unfinished;
+    if !named.is_empty() {
+        return if named.iter().any(|word| said.contains(&word.to_lowercase())) {
+            pass(format!("the result says it in the words of the profile: {shown:?}"))
+        } else {
+            fail(format!("the result has none of the words of the profile: {shown:?}"))
+        };
+    }
+    // A list of words cannot decide what a sentence says.
     if UNFINISHED.iter().any(|word| said.contains(word)) {
-        pass(format!("the result says it: {shown:?}"))
+        pass(format!("the result seems to say it: {shown:?}"))
     } else {
-        fail(format!("the result does not say that the sub-agent did not finish: {shown:?}"))
+        warn(format!(
+            "the result does not seem to say that the sub-agent did not finish; a profile can name the words in `verdict.unfinished`: {shown:?}"
+        ))
     }
 }
 
@@ -162,13 +209,26 @@ pub(super) fn background(observed: &Observed<'_>) -> Finding {
     }
     let settled =
         evidence.started.iter().any(|body| body.name == "settled" && body.at <= evidence.seconds);
-    let listed = evidence.answer().to_lowercase();
-    let is_listed = ["background", "still running", "open_tasks", "unsettled"]
-        .iter()
-        .any(|word| listed.contains(word));
+    let has = |text: &str, words: &[&str]| {
+        let text = text.to_lowercase();
+        words.iter().any(|word| text.contains(word))
+    };
+    let words = ["background", "still running", "open_tasks", "unsettled"];
+    let is_listed = has(&evidence.record.text, &words);
+    // A transcript has the call itself, in which the word says nothing.
+    let said = evidence.stdout.lines().chain(evidence.stderr.lines());
+    let is_said = said.filter(|line| !line.contains(['{', '[', '='])).any(|line| {
+        has(
+            line,
+            &["still running", "unsettled", "not finished", "unfinished", "in the background"],
+        )
+    });
     match success(evidence) {
         Some(_) if settled => pass("the task was waited for"),
-        Some(_) if is_listed => pass("the task is listed as open"),
+        Some(_) if is_listed => pass("the record lists the task as open"),
+        Some(how) if is_said => {
+            warn(format!("{how}; the output seems to say that the task is open"))
+        }
         Some(how) => fail(format!("{how}, while the background task was open")),
         None => pass(end(evidence)),
     }

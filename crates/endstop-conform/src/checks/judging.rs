@@ -39,12 +39,16 @@ pub(super) fn unended(observed: &Observed<'_>) -> Option<Finding> {
 /// Time in seconds between two calls of which the second one is not of the same moment.
 const LATER: f64 = 1.0;
 
-/// Judges a run whose response must be given up. A later call shows that it was, also if the run then waits again; how often a
-/// call is repeated, other checks say.
+/// Judges a run whose response must be given up. A closed connection and a later call show that it was, also if the run then
+/// waits again; how often a call is repeated, other checks say. A call next to one that is still waited for shows nothing.
 pub(super) fn given_up(observed: &Observed<'_>) -> Finding {
     let calls: Vec<f64> = observed.evidence.of_kind(Kind::Main).map(|call| call.at).collect();
     match calls[..] {
-        [first, .., last] if !observed.evidence.has_ended() && last > first + LATER => {
+        [first, .., last]
+            if !observed.evidence.has_ended()
+                && last > first + LATER
+                && observed.evidence.hung_up.len() + 1 >= calls.len() =>
+        {
             let next = calls.iter().find(|at| **at > first + LATER).unwrap_or(&last);
             pass(format!("given up, and called again after {:.0} s", next - first))
         }

@@ -151,13 +151,13 @@ checks! {
     "R-05" Ends must A [9] "a prompt that stays too long ends the run" [] of_case not_a_success;
     "R-06" Honest must A [21] "the text of an error is not the answer of a success" [] of_case honest::error_text;
     "R-07" Ends must A [10] "a structured answer is repaired a bounded number of times" [] of_case not_a_success;
-    "X-01" Clean must A [26 32] "SIGINT in the stream ends the run in five seconds, with another status than 0, and no further call" [] of_case clean::interrupt;
+    "X-01" Clean must A [26 32] "SIGINT in the stream or in a tool ends the run in five seconds, with another status than 0, and no further call" [] of_case clean::interrupt;
     "X-02" Clean must A [27] "SIGINT and SIGTERM end a running tool and its children in ten seconds" [] of_case clean::stopped_tool;
     "X-03" Clean should A [27] "after SIGKILL of the agent, a running tool and its children end in ten seconds" [] of_case clean::stopped_tool;
     "X-04" Clean must A [28 32] "a call that arrives after the stop is not started" [] of_case clean::late_call;
     "X-05" Clean must A [29] "the history after a stop is valid" [Resume] of_case clean::valid_history;
     "X-06" Ends must A [11] "a hook that vetoes each stop does not keep the run alive" [] of_case ends::stop_hook;
-    "X-07" Clean must A [26 32] "SIGINT in a pause that the provider names ends the run in five seconds, with another status than 0, and no further call" [] of_case clean::interrupted_pause;
+    "X-07" Clean must A [26 32] "SIGINT in a pause before a further attempt ends the run in five seconds, with another status than 0, and no further call" [] of_case clean::interrupted_pause;
     "N-01" Honest must A [22] "the parent learns that a sub-agent did not finish" [] of_case honest::sub_agent_cap;
     "N-02" Ends must A [12] "a sub-agent that does not answer does not keep its parent alive" [] of_case ends::silent_sub_agent;
     "N-03" Honest must A [23] "a run is not a success while its background work is open and not listed" [] of_case honest::background;

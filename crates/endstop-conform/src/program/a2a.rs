@@ -16,11 +16,11 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// Time after the verdict in which nothing may follow, before the client leaves.
-const AFTER: Duration = Duration::from_secs(1);
+/// Time after the verdict in which nothing may follow, before the client of a protocol leaves.
+pub(super) const AFTER: Duration = Duration::from_secs(1);
 
 /// The same after a cancellation, in which a run that continues would call the model again.
-const AFTER_CANCEL: Duration = Duration::from_secs(10);
+pub(super) const AFTER_CANCEL: Duration = Duration::from_secs(10);
 
 /// Time between two questions: whether the server has started, and for a state that no event has told.
 const BETWEEN: Duration = Duration::from_millis(100);

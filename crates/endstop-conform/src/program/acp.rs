@@ -1,17 +1,15 @@
 //! A client of the Agent Client Protocol, for programs that serve it: the task is a prompt, and the answer to the prompt is
 //! the verdict. An interrupt of the user is `session/cancel`.
 
+use super::a2a::{AFTER, AFTER_CANCEL};
 use super::place::Place;
 use serde_json::{Value, json};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// The id of the prompt, by which a profile finds the verdict. A text, because programs number their own requests.
 const PROMPT: &str = "prompt";
-
-/// Time after the verdict in which nothing may follow, before the client leaves.
-const AFTER: Duration = Duration::from_secs(1);
 
 /// The client of one start.
 pub(super) struct Client<'a> {
@@ -24,12 +22,21 @@ pub(super) struct Client<'a> {
     read: usize,
     session: Value,
     answered: Option<Instant>,
+    is_cancelled: bool,
 }
 
 impl<'a> Client<'a> {
     pub(super) fn new(place: &'a Place, task: &'a str) -> Client<'a> {
-        let session = Value::Null;
-        Client { place, task, input: None, has_left: false, read: 0, session, answered: None }
+        Client {
+            place,
+            task,
+            input: None,
+            has_left: false,
+            read: 0,
+            session: Value::Null,
+            answered: None,
+            is_cancelled: false,
+        }
     }
 
     /// Reads what the program has said, and answers it.
@@ -59,7 +66,8 @@ impl<'a> Client<'a> {
                 self.hear(&message);
             }
         }
-        if self.answered.is_some_and(|at| at.elapsed() > AFTER) {
+        let after = if self.is_cancelled { AFTER_CANCEL } else { AFTER };
+        if self.answered.is_some_and(|at| at.elapsed() > after) {
             self.has_left = true;
             self.input = None;
         }
@@ -88,8 +96,14 @@ impl<'a> Client<'a> {
         }
     }
 
+    /// The time of the verdict.
+    pub(super) fn ended(&self) -> Option<Instant> {
+        self.answered
+    }
+
     /// Cancels the prompt.
     pub(super) fn cancel(&mut self) {
+        self.is_cancelled = true;
         let params = json!({"sessionId": self.session});
         self.say(&json!({"jsonrpc": "2.0", "method": "session/cancel", "params": params}));
     }

@@ -19,9 +19,10 @@ use crate::evidence::{Again, Evidence, Exit, Record, Stopped};
 use crate::profile::Serves;
 use crate::provider::{Provider, Script};
 use crate::vocabulary::Capability;
+use a2a::AFTER_CANCEL;
 use elsewhere::Elsewhere;
 use endstop_process::{CommandLine, StopTokens};
-use place::{MARK, Place};
+use place::{MARK, Place, TOOL};
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -34,8 +35,20 @@ const BETWEEN: Duration = Duration::from_millis(20);
 /// Time that a program has to end after a signal, before the suite ends it. Longer than the checks allow.
 const AFTER_SIGNAL: Duration = Duration::from_secs(15);
 
+/// Time after the end of a run that was asked to stop in which no call may come, from whatever it has left behind.
+const AFTER_STOP: Duration = Duration::from_secs(5);
+
+/// Time after the end of a program in which its connections to the model have to close.
+const CLOSE: Duration = Duration::from_secs(2);
+
+/// Time between two looks at what is left of a program.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
+
 /// The status of a process that SIGTERM has ended.
 const TERMINATED: i32 = 143;
+
+/// The status of a process that SIGKILL has ended.
+const KILLED: i32 = 137;
 
 /// Time that a program has for its first call, at least. Some load for long on a machine that is busy.
 const FIRST_CALL: Duration = Duration::from_secs(30);
@@ -64,8 +77,11 @@ pub async fn run(launch: &Launch<'_>, case: &Case) -> io::Result<Evidence> {
     evidence.exit = Some(ended.exit);
     evidence.seconds = ended.seconds;
     evidence.acted = ended.acted;
-    evidence.left = ended.left;
-    evidence.connection_left = ended.connection_left;
+    evidence.left = ended.left.all;
+    evidence.left_of_tool = ended.left.of_tool;
+    evidence.connection_left = ended.left.has_connection;
+    evidence.hung_up = ended.hung_up;
+    evidence.problem = ended.problem;
     (evidence.stdout, evidence.stderr) = place.output();
     if let Some(said) = ended.said {
         // The caller reads what the protocol says, and not what the server prints.
@@ -81,6 +97,7 @@ pub async fn run(launch: &Launch<'_>, case: &Case) -> io::Result<Evidence> {
         let second = place.prepare(launch, case, &provider.base(), elsewhere.address(), true)?;
         let ended = watch.run(&second, None, 0).await?;
         let (stdout, stderr) = place.output();
+        evidence.problem = evidence.problem.or(ended.problem);
         evidence.again = Some(Again { exit: ended.exit, stdout, stderr });
     }
     evidence.calls = provider.calls();
@@ -92,7 +109,7 @@ pub async fn run(launch: &Launch<'_>, case: &Case) -> io::Result<Evidence> {
         // The exit status of a server says nothing about a run; the verdict stands in its place.
         evidence.exit = Some(Exit::Status(i32::from(evidence.record.success != Some(true))));
     }
-    if evidence.calls.is_empty() {
+    if evidence.calls.is_empty() && evidence.problem.is_none() {
         let status = match evidence.exit {
             Some(Exit::Status(status)) => format!("exit status {status}"),
             Some(Exit::Stopped(why)) => format!("stopped: {why:?}"),
@@ -125,10 +142,24 @@ struct Ended {
     exit: Exit,
     seconds: f64,
     acted: Option<f64>,
-    left: Option<Vec<String>>,
-    connection_left: bool,
+    left: Left,
+    /// Times in seconds at which the program closed a connection in the middle of an answer.
+    hung_up: Vec<f64>,
+    /// Reason for which its end says nothing.
+    problem: Option<String>,
     /// The events that the client of a protocol was sent, if these are not the output of the program.
     said: Option<String>,
+}
+
+/// What was left after the end of a program.
+#[derive(Default)]
+struct Left {
+    /// All of its processes that are known; `None` if this system does not show them.
+    all: Option<Vec<String>>,
+    /// Those of a tool, which carry its mark.
+    of_tool: Option<Vec<String>>,
+    /// `true` if a connection to the provider was open.
+    has_connection: bool,
 }
 
 /// The suite as the client of a program that serves a protocol.
@@ -137,10 +168,23 @@ enum Client<'a> {
     A2a(a2a::Client),
 }
 
+impl Client<'_> {
+    /// The time of the verdict.
+    fn ended(&self) -> Option<Instant> {
+        match self {
+            Client::Acp(client) => client.ended(),
+            Client::A2a(client) => client.ended(),
+        }
+    }
+}
+
 impl Watch<'_> {
     async fn run(&self, start: &place::Start, act: Option<Act>, settle: u64) -> io::Result<Ended> {
         let stop = StopTokens::never();
-        let command = CommandLine::new(start.script()).in_dir(self.place.work());
+        let mut command = CommandLine::new(start.script()).in_dir(self.place.work());
+        for (name, value) in start.variables() {
+            command = command.variable(name, value);
+        }
         let running = command.run(&stop);
         tokio::pin!(running);
         let watching = self.watch(start, act, settle);
@@ -150,11 +194,20 @@ impl Watch<'_> {
             // The shell stays after the end of the program, so that it ends only if it is killed.
             finished = &mut running => {
                 let how = finished?.how();
-                return Err(io::Error::other(format!("the shell of the program has ended: {how}")));
+                return Ok(Ended {
+                    exit: Exit::Status(KILLED),
+                    seconds: self.began.elapsed().as_secs_f64(),
+                    acted: None,
+                    left: Left::default(),
+                    hung_up: Vec::new(),
+                    problem: Some(format!("the program has ended the shell above it ({how}), so that its end is not known")),
+                    said: None,
+                });
             }
         };
         stop.kill.cancel();
         running.await?;
+        self.end_tools();
         Ok(ended)
     }
 
@@ -213,28 +266,29 @@ impl Watch<'_> {
             }
             let scripted = self.provider.scripted() - scripted_before;
             let calls = (calls - before, scripted);
-            if let Some(stopped) = self.should_stop(started, first_call, acted, calls) {
+            let verdict = client.as_ref().and_then(Client::ended);
+            if let Some(stopped) = self.should_stop(started, first_call, (acted, verdict), calls) {
                 break Exit::Stopped(stopped);
             }
             tokio::time::sleep(BETWEEN).await;
         };
-        let verdict = match &client {
-            // The server serves on for a while, in which nothing may follow.
-            Some(Client::A2a(client)) => client.ended(),
-            Some(Client::Acp(_)) | None => None,
+        // A server serves on for a while, in which nothing may follow.
+        let ended = client.as_ref().and_then(Client::ended).unwrap_or_else(Instant::now);
+        let since = |at: Instant| at.saturating_duration_since(self.began).as_secs_f64();
+        let seconds = since(ended);
+        let hung_up = self.provider.hung_up().into_iter().map(since).collect();
+        let was_asked = acted.is_some() && act.is_some_and(|act| act.signal != Signal::Kill);
+        let least = if was_asked { AFTER_STOP } else { Duration::ZERO };
+        let left = match exit {
+            Exit::Status(_) => self.settle(least, Duration::from_secs(settle)).await,
+            Exit::Stopped(_) => Left::default(),
         };
-        let ended = verdict.unwrap_or_else(Instant::now);
-        let seconds = ended.duration_since(self.began).as_secs_f64();
-        let (left, connection_left) = match exit {
-            Exit::Status(_) => self.settle(settle).await,
-            Exit::Stopped(_) => (None, false),
-        };
-        let acted = acted.map(|at| at.duration_since(self.began).as_secs_f64());
+        let acted = acted.map(since);
         let said = match &client {
             Some(Client::A2a(client)) => Some(client.said()),
             Some(Client::Acp(_)) | None => None,
         };
-        Ok(Ended { exit, seconds, acted, left, connection_left, said })
+        Ok(Ended { exit, seconds, acted, left, hung_up, problem: None, said })
     }
 
     fn client<'c>(&'c self, start: &'c place::Start) -> io::Result<Option<Client<'c>>> {
@@ -252,7 +306,7 @@ impl Watch<'_> {
         &self,
         started: Instant,
         first_call: Option<Instant>,
-        acted: Option<Instant>,
+        (acted, verdict): (Option<Instant>, Option<Instant>),
         (calls, scripted): (usize, usize),
     ) -> Option<Stopped> {
         if self.place.output_size() > MOST_OUTPUT {
@@ -265,7 +319,12 @@ impl Watch<'_> {
         if scripted >= most || calls >= most * 2 {
             return Some(Stopped::Calls);
         }
-        if acted.is_some_and(|at| at.elapsed() > AFTER_SIGNAL) {
+        // The client of a protocol stays for a while after the verdict, before the server is asked to end.
+        let late = match verdict {
+            Some(verdict) => Some((verdict, AFTER_CANCEL + AFTER_SIGNAL)),
+            None => acted.map(|at| (at, AFTER_SIGNAL)),
+        };
+        if acted.is_some() && late.is_some_and(|(at, most)| at.elapsed() > most) {
             return Some(Stopped::Time);
         }
         let patience = self.launch.patience;
@@ -290,18 +349,45 @@ impl Watch<'_> {
         (first.elapsed() > patience).then_some(Stopped::Patience)
     }
 
-    /// Waits until no process of the program is left, at most for this many seconds. Returns those that are left.
-    async fn settle(&self, seconds: u64) -> (Option<Vec<String>>, bool) {
-        let end = Instant::now() + Duration::from_secs(seconds);
+    /// Waits for the least time, and then until no process of the program is left, at most for the other time.
+    async fn settle(&self, least: Duration, most: Duration) -> Left {
+        let began = Instant::now();
+        let mut has_connection = false;
         loop {
             let found = endstop_process::carriers(MARK, self.place.mark());
+            // Found by a mark of its own, because a program may start its tools with another environment.
+            let of_tool = endstop_process::carriers(TOOL, &self.place.started_text());
             let is_open = self.provider.open_connections() > 0;
-            let is_clean = found.as_ref().is_none_or(Vec::is_empty) && !is_open;
-            if is_clean || Instant::now() >= end {
-                let left = found.map(|left| left.iter().map(ToString::to_string).collect());
-                return (left, is_open);
+            has_connection |= is_open && began.elapsed() >= CLOSE.min(most);
+            let is_empty = |found: &Option<Vec<_>>| found.as_ref().is_none_or(Vec::is_empty);
+            let is_clean = is_empty(&found) && is_empty(&of_tool) && !is_open;
+            if began.elapsed() >= least && (is_clean || began.elapsed() >= most) {
+                let mut all = found;
+                for one in of_tool.iter().flatten() {
+                    let all = all.get_or_insert_default();
+                    if !all.contains(one) {
+                        all.push(one.clone());
+                    }
+                }
+                let shown = |found: Vec<endstop_process::Survivor>| {
+                    found.iter().map(ToString::to_string).collect()
+                };
+                return Left { all: all.map(shown), of_tool: of_tool.map(shown), has_connection };
             }
-            tokio::time::sleep(BETWEEN).await;
+            tokio::time::sleep(BETWEEN_LOOKS).await;
+        }
+    }
+
+    /// Ends the processes of a tool that the end of the program's shell does not reach: those with an environment of their own,
+    /// if no keeper stands above the shell.
+    fn end_tools(&self) {
+        #[cfg(unix)]
+        for one in endstop_process::carriers(TOOL, &self.place.started_text()).unwrap_or_default() {
+            use rustix::process::{Pid, Signal, kill_process};
+            if let Some(pid) = i32::try_from(one.pid).ok().and_then(Pid::from_raw) {
+                // It may have ended by itself.
+                let _ = kill_process(pid, Signal::KILL);
+            }
         }
     }
 

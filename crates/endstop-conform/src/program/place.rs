@@ -17,6 +17,9 @@ use std::time::SystemTime;
 /// The variable that marks the processes of a program.
 pub(super) const MARK: &str = "ENDSTOP_CONFORM";
 
+/// The variable that marks the processes of a tool; the commands of the cases set it to the folder of the started bodies.
+pub(super) const TOOL: &str = "ENDSTOP_CONFORM_TOOL";
+
 /// The key that a program gets.
 const KEY: &str = "sk-ant-conform-0000-not-a-key";
 
@@ -52,6 +55,37 @@ const PASSED: [&str; 18] = [
     "SSL_CERT_DIR",
 ];
 
+/// The variable by which a keeper's host finds the processes of a command.
+const COMMAND: &str = "ENDSTOP_COMMAND";
+
+/// The value of a variable that the suite sets for each program.
+enum Own {
+    Home,
+    Tmp,
+    Elsewhere,
+    Task,
+    Text(&'static str),
+}
+
+/// The variables that the suite sets for each program.
+const OWN: [(&str, Own); 15] = [
+    ("HOME", Own::Home),
+    ("TMPDIR", Own::Tmp),
+    ("TERM", Own::Text("dumb")),
+    ("PYTHONDONTWRITEBYTECODE", Own::Text("1")),
+    ("HTTP_PROXY", Own::Elsewhere),
+    ("HTTPS_PROXY", Own::Elsewhere),
+    ("ALL_PROXY", Own::Elsewhere),
+    ("http_proxy", Own::Elsewhere),
+    ("https_proxy", Own::Elsewhere),
+    ("all_proxy", Own::Elsewhere),
+    ("OPENAI_API_KEY", Own::Text(KEY)),
+    ("ANTHROPIC_API_KEY", Own::Text(KEY)),
+    ("GEMINI_API_KEY", Own::Text(KEY)),
+    ("OPENAI_MODEL", Own::Text("gpt-4o")),
+    ("TASK", Own::Task),
+];
+
 /// A structured answer, for programs that can be asked for one.
 const SCHEMA: &str = r#"{"type": "object", "properties": {"answer": {"type": "string"}}, "required": ["answer"], "additionalProperties": false}"#;
 
@@ -71,6 +105,7 @@ pub(super) struct Place {
 pub(super) struct Start {
     words: Vec<OsString>,
     script: String,
+    variables: BTreeMap<String, String>,
     task: String,
 }
 
@@ -83,6 +118,11 @@ impl Start {
     /// Returns the script that a shell runs.
     pub(super) fn script(&self) -> &str {
         &self.script
+    }
+
+    /// Returns the variables of the program, which also the shell gets: a value on its command line could be read by each user.
+    pub(super) fn variables(&self) -> &BTreeMap<String, String> {
+        &self.variables
     }
 
     /// Returns the command for a report.
@@ -140,6 +180,10 @@ impl Place {
     /// The folder in which started bodies write their files.
     pub(super) fn started(&self) -> PathBuf {
         self.root.path().join("started")
+    }
+
+    pub(super) fn started_text(&self) -> String {
+        self.started().display().to_string()
     }
 
     /// `true` if a word of a command line has the port.
@@ -259,20 +303,20 @@ impl Place {
 
         let mut variables = passed(launch.pass);
         let mut set = |name: &str, value: &str| variables.insert(name.to_owned(), value.to_owned());
-        set("HOME", &self.home.display().to_string());
-        set("TMPDIR", &self.root.path().join("tmp").display().to_string());
-        set("TERM", "dumb");
-        set("PYTHONDONTWRITEBYTECODE", "1");
-        for name in
-            ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"]
-        {
-            set(name, elsewhere);
+        let (home, tmp) = (self.home.display().to_string(), self.root.path().join("tmp"));
+        let tmp = tmp.display().to_string();
+        for (name, value) in OWN {
+            set(
+                name,
+                match value {
+                    Own::Home => &home,
+                    Own::Tmp => &tmp,
+                    Own::Elsewhere => elsewhere,
+                    Own::Task => &task,
+                    Own::Text(text) => text,
+                },
+            );
         }
-        for name in ["OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY"] {
-            set(name, KEY);
-        }
-        set("OPENAI_MODEL", "gpt-4o");
-        set("TASK", &task);
         for (name, value) in &profile.env {
             set(name, &fill(value, None));
         }
@@ -299,7 +343,6 @@ impl Place {
             }
             fs::write(path, &file.text)?;
         }
-        variables.insert(MARK.to_owned(), self.mark.clone());
         // Guard takes the provider from the wiring, as it would from the settings of a user.
         front.extend(wiring.command);
         let script = self.script(&front, &variables, profile.serves == Some(Serves::Acp));
@@ -310,7 +353,7 @@ impl Place {
                 _ => {}
             }
         }
-        Ok(Start { words: front, script, task })
+        Ok(Start { words: front, script, variables, task })
     }
 
     fn script(
@@ -320,23 +363,22 @@ impl Place {
         has_input: bool,
     ) -> String {
         let file = |name: &str| quoted(self.private(name).as_os_str());
-        let variables: Vec<String> = variables
-            .iter()
-            .map(|(name, value)| quoted(OsStr::new(&format!("{name}={value}"))))
-            .collect();
         let words: Vec<String> = words.iter().map(|word| quoted(word)).collect();
         // The inner shell becomes the program, so that its number is that of the program. The outer one stays, and has
         // handlers, which a program does not inherit, so that a signal to the group does not end it. The mark of its processes
-        // stays, so that what is left of them is found without a keeper.
+        // stays, so that what is left of them is found without a keeper. With `setsid`, which is on Linux, the outer shell is
+        // not in the group of the program either, which may send SIGKILL to it.
         format!(
             "trap : INT TERM HUP; {pipe}\n\
-             sh -c 'echo $$ >\"$0\"; exec \"$@\"' {pid} env -i ${{ENDSTOP_COMMAND:+ENDSTOP_COMMAND=\"$ENDSTOP_COMMAND\"}} {variables} {words} >{out} 2>{err} <{input}\n\
+             apart=; command -v setsid >/dev/null 2>&1 && apart=setsid\n\
+             $apart env {removed} {MARK}={mark} sh -c 'echo $$ >\"$0\"; exec \"$@\"' {pid} {words} >{out} 2>{err} <{input}\n\
              echo $? >{status}.new; mv {status}.new {status}\n\
              while :; do sleep 1000; done",
             pipe = if has_input { format!("mkfifo {}", file("in")) } else { ":".to_owned() },
             input = if has_input { file("in") } else { "/dev/null".to_owned() },
             pid = file("pid"),
-            variables = variables.join(" "),
+            removed = removed(variables),
+            mark = quoted(OsStr::new(&self.mark)),
             words = words.join(" "),
             out = file("out"),
             err = file("err"),
@@ -346,7 +388,7 @@ impl Place {
 
     /// Returns the exit status of the program, once it has ended.
     pub(super) fn status(&self) -> Option<i32> {
-        fs::read_to_string(self.private("status")).ok()?.trim().parse().ok()
+        read_end(&self.private("status"))?.trim().parse().ok()
     }
 
     /// Returns the path of the pipe that is the input of the program, once there is one.
@@ -356,7 +398,7 @@ impl Place {
 
     /// Returns the number of the program's process.
     pub(super) fn pid(&self) -> Option<i32> {
-        fs::read_to_string(self.private("pid")).ok()?.trim().parse().ok()
+        read_end(&self.private("pid"))?.trim().parse().ok()
     }
 
     pub(super) fn output_size(&self) -> u64 {
@@ -398,15 +440,32 @@ impl Place {
 
 /// Returns the variables that a program gets from this process.
 pub(super) fn passed(pass: &[String]) -> BTreeMap<String, String> {
-    std::env::vars()
-        .filter(|(name, _)| PASSED.contains(&name.as_str()) || pass.contains(name))
-        .collect()
+    let names = PASSED.iter().copied().chain(pass.iter().map(String::as_str));
+    names.filter_map(|name| Some((name.to_owned(), std::env::var(name).ok()?))).collect()
 }
 
-/// Returns the end of a file.
+/// Returns the options of `env` that remove all other variables of this process: keys, logins and settings of agents. The command
+/// line has names only, because each user can read it.
+pub(super) fn removed(variables: &BTreeMap<String, String>) -> String {
+    let names = std::env::vars_os().map(|(name, _)| name).filter(|name| {
+        let name = name.to_string_lossy();
+        name != COMMAND && !variables.contains_key(name.as_ref())
+    });
+    names.map(|name| format!("-u {}", quoted(&name))).collect::<Vec<_>>().join(" ")
+}
+
+/// Returns the end of a file. Something else in its place, such as a pipe without a writer, is not waited for.
 fn read_end(path: &Path) -> Option<String> {
-    let mut file = fs::File::open(path).ok()?;
-    let size = file.metadata().ok()?.len();
+    let mut options = fs::OpenOptions::new();
+    options.read(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt as _;
+        options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed());
+    }
+    let mut file = options.open(path).ok()?;
+    let about = file.metadata().ok().filter(fs::Metadata::is_file)?;
+    let size = about.len();
     file.seek(SeekFrom::Start(size.saturating_sub(MOST))).ok()?;
     let mut bytes = Vec::new();
     file.take(MOST).read_to_end(&mut bytes).ok()?;

@@ -1,7 +1,7 @@
 //! The version of a program, in its own words.
 
 use super::launch::Launch;
-use super::place::passed;
+use super::place::{passed, quoted, removed};
 use endstop_process::{CommandLine, StopTokens};
 use std::io;
 use std::time::Duration;
@@ -20,14 +20,19 @@ pub async fn version(launch: &Launch<'_>) -> io::Result<String> {
     let home = tempfile::Builder::new().prefix("endstop-conform-").tempdir()?;
     let words = launch.command.iter().map(|word| word.to_string_lossy().into_owned());
     let words: Vec<String> = words.chain(launch.profile.version.iter().cloned()).collect();
-    let words: Vec<String> = words.iter().map(|word| super::place::quoted(word.as_ref())).collect();
+    let words: Vec<String> = words.iter().map(|word| quoted(word.as_ref())).collect();
     let mut variables = passed(launch.pass);
     variables.insert("HOME".to_owned(), home.path().display().to_string());
     variables.insert("IS_SANDBOX".to_owned(), "1".to_owned());
-    let set = variables.iter().map(|(name, value)| format!("{name}={value}"));
-    let set: Vec<String> = set.map(|pair| super::place::quoted(pair.as_ref())).collect();
-    let line = format!("exec env -i {} {} 2>/dev/null </dev/null", set.join(" "), words.join(" "));
-    let command = CommandLine::new(line).in_dir(home.path());
+    let line = format!(
+        "exec env {} sh -c 'exec \"$@\"' sh {} 2>/dev/null </dev/null",
+        removed(&variables),
+        words.join(" ")
+    );
+    let mut command = CommandLine::new(line).in_dir(home.path());
+    for (name, value) in variables {
+        command = command.variable(name, value);
+    }
     let stop = StopTokens::never();
     let finished = tokio::time::timeout(LONGEST, command.run(&stop)).await;
     let Ok(finished) = finished else { return Ok(String::new()) };

@@ -139,6 +139,11 @@ impl Provider {
         calls.first().is_some_and(|call| call.streams)
     }
 
+    /// Returns the times at which clients closed a connection in the middle of an answer.
+    pub fn hung_up(&self) -> Vec<Instant> {
+        self.server.hung_up()
+    }
+
     /// Returns the number of open connections.
     pub fn open_connections(&self) -> usize {
         self.server.open_connections()
@@ -180,6 +185,9 @@ fn respond(request: &Request, script: &Script, seen: &Mutex<Vec<Call>>) -> Reply
     let Spoken { reply, bytes, label, problem } = match kind {
         Kind::Main => context.speak(Case::answer(&script.case.answers, number - 1)),
         Kind::Sub => context.speak(Case::answer(&script.case.sub, number - 1)),
+        Kind::Other if script.case.also_without_tools => {
+            context.speak(Case::answer(&script.case.answers, number - 1))
+        }
         Kind::Other => context.aside(),
     };
     let mut bytes = String::from_utf8_lossy(&bytes).into_owned();
