@@ -311,7 +311,8 @@ pub enum TurnDelta {
     /// Number of characters of reasoning. The kernel needs only the length, to estimate the usage
     /// of an aborted call.
     Reasoning(u64),
-    /// Number of characters of tool call arguments.
+    /// Number of characters of tool call arguments, or of other output that is neither shown nor reasoning: the input
+    /// of a tool that the provider runs, or another choice of the response.
     ToolArguments(u64),
 }
 

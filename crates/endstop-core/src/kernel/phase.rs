@@ -9,7 +9,7 @@ use super::outcome::ending::Ending;
 use super::tools::open_calls::OpenCalls;
 use crate::limits::Limits;
 use crate::usage::NanoUsd;
-use crate::visible::Opening;
+use crate::visible::{Opening, is_blank};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -156,7 +156,7 @@ impl Phase {
         }
     }
 
-    /// `true` if the last content of the model call in progress was reasoning.
+    /// `true` if no visible output has followed the last reasoning of the model call in progress.
     pub(super) fn thinks(&self) -> bool {
         self.call().is_some_and(|call| call.thinks_since.is_some())
     }
@@ -281,35 +281,49 @@ impl Call {
             limit.map(|limit| CallClock { name, since, limit })
         };
         let content = match self.last_content {
-            // Without streaming there is no content before the end, so only `turn_timeout` applies.
-            _ if !streaming => None,
+            // Content before the end is a stream, also if none was requested.
             Some(last) => clock("stall_timeout", last, limits.stall_timeout),
+            None if !streaming => None,
             None => clock("first_content_timeout", self.started, limits.first_content_timeout),
         };
-        let thinks = self.thinks_since.filter(|_| streaming);
+        let thinks = self.thinks_since;
         let thinks = thinks.and_then(|since| clock(THINKING, since, limits.thinking_timeout));
         [clock("turn_timeout", self.started, limits.turn_timeout), thinks, content]
     }
 
-    /// Notes the time of streamed content that is not empty.
-    pub(super) fn note_content(&mut self, delta: &TurnDelta, now: Duration) {
+    /// Adds streamed content that is not empty. Returns where the part of the text begins that policies and rules
+    /// have to read: its end, if the content shows nothing.
+    pub(super) fn add(&mut self, delta: TurnDelta, now: Duration) -> usize {
         self.last_content = Some(now);
         match delta {
-            TurnDelta::Reasoning(_) => {
+            TurnDelta::Text(piece) => self.add_text(&piece, now),
+            // No policy reads them, but they count for the estimate of the usage.
+            TurnDelta::Reasoning(chars) => {
+                self.hidden = self.hidden.saturating_add(chars);
                 self.thinks_since.get_or_insert(now);
+                self.text.len()
             }
-            TurnDelta::Text(_) | TurnDelta::ToolArguments(_) => self.thinks_since = None,
+            TurnDelta::ToolArguments(chars) => {
+                self.hidden = self.hidden.saturating_add(chars);
+                self.thinks_since = None;
+                self.text.len()
+            }
         }
     }
 
-    /// Adds a chunk of text. Returns where the part begins that policies and rules have to read, which is
-    /// empty in reasoning.
-    pub(super) fn add_text(&mut self, piece: &str) -> usize {
+    fn add_text(&mut self, piece: &str, now: Duration) -> usize {
         let before = self.text.len();
         self.text.push_str(piece);
         let hidden = self.text.len() - self.opening.read(&self.text).len();
         let shown = std::mem::replace(&mut self.shown, hidden < self.text.len());
-        if shown { before } else { hidden }
+        let new = if shown { before } else { hidden };
+        // Some models send blanks while they reason.
+        if !is_blank(&self.text[new..]) {
+            self.thinks_since = None;
+        } else if self.opening.reasons() && !is_blank(piece) {
+            self.thinks_since.get_or_insert(now);
+        }
+        new
     }
 
     /// The visible text that policies and rules have read.

@@ -149,6 +149,11 @@ impl Opening {
         Opening { inside: opening.inside, ..Opening::default() }
     }
 
+    /// `true` if the text that was read ends inside reasoning.
+    pub(crate) fn reasons(&self) -> bool {
+        self.inside.is_some()
+    }
+
     /// Returns the part that is known to be visible. `text` begins with the text of the last call. Of a closing
     /// tag that was never opened it knows nothing, because only later text has it.
     pub(crate) fn read<'a>(&mut self, text: &'a str) -> &'a str {

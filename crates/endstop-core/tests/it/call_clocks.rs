@@ -188,3 +188,64 @@ fn invalid_suspension_changes_nothing() {
     hand.feed(EventKind::TurnEnded { call, turn: Box::new(stop("Paris.")) });
     assert_eq!(hand.outcome().suspended, Duration::ZERO);
 }
+
+#[test]
+fn blank_output_extends_no_reasoning() {
+    // Models of some servers send blanks between their thoughts, and others reason in tags.
+    let blanks = [" ", "\n\n", "\u{200B}", "\u{FEFF}\t", "\u{2800}"];
+    let said = |call, text: &str| EventKind::Delta { call, delta: TurnDelta::Text(text.into()) };
+    for blank in blanks {
+        let mut hand = Hand::start(RunSpec { limits: thinking(1_000), ..spec() }, None);
+        let call = hand.call();
+        // Blanks do not begin it either.
+        hand.feed(said(call, blank)).at(5_000).feed(EventKind::Tick).feed(reasoning(call));
+        for at in [5_300, 5_600, 5_900] {
+            hand.at(at).feed(said(call, blank)).feed(EventKind::Tick).feed(reasoning(call));
+        }
+        assert_eq!(hand.run().phase(), RunPhase::Calling, "{blank:?}");
+        hand.at(6_000).feed(EventKind::Tick);
+        assert_eq!(hand.run().phase(), RunPhase::Backoff, "{blank:?}");
+    }
+    // One visible character begins it anew, also among blanks.
+    let mut hand = Hand::start(RunSpec { limits: thinking(1_000), ..spec() }, None);
+    let call = hand.call();
+    hand.feed(reasoning(call)).at(900).feed(said(call, " \u{200B}.")).feed(reasoning(call));
+    hand.at(1_899).feed(said(call, "\n")).feed(EventKind::Tick);
+    assert_eq!(hand.run().phase(), RunPhase::Calling);
+    hand.at(1_900).feed(EventKind::Tick);
+    assert_eq!(hand.run().phase(), RunPhase::Backoff);
+}
+
+#[test]
+fn text_in_open_tags_is_reasoning() {
+    for open in ["<think>\n", "\n<THINKING>", "[THINK]"] {
+        let mut hand = Hand::start(RunSpec { limits: thinking(1_000), ..spec() }, None);
+        let call = hand.call();
+        let said = |text: &str| EventKind::Delta { call, delta: TurnDelta::Text(text.into()) };
+        // A tag that is not complete may be text.
+        let (begin, rest) = open.split_at(3);
+        hand.feed(said(begin)).at(2_000).feed(EventKind::Tick).feed(said(rest));
+        for at in [2_400, 2_800] {
+            hand.at(at).feed(said("hmm ")).feed(EventKind::Tick);
+            assert_eq!(hand.run().phase(), RunPhase::Calling, "{open:?}");
+        }
+        hand.at(3_000).feed(EventKind::Tick);
+        assert_eq!(hand.run().phase(), RunPhase::Backoff, "{open:?}");
+    }
+    // After the closing tag, text is the answer.
+    let mut hand = Hand::start(RunSpec { limits: thinking(1_000), ..spec() }, None);
+    let call = hand.call();
+    let said = |text: &str| EventKind::Delta { call, delta: TurnDelta::Text(text.into()) };
+    hand.feed(said("<think>hm")).at(900).feed(said("m</think>\n")).at(950).feed(said("It"));
+    hand.at(9_000).feed(said(" is <think>")).at(20_000).feed(said("so")).feed(EventKind::Tick);
+    assert_eq!(hand.run().phase(), RunPhase::Calling);
+}
+
+#[test]
+fn unrequested_stream_has_clocks() {
+    let spec = RunSpec { limits: thinking(1_000), streaming: false, ..spec() };
+    let mut hand = Hand::start(spec, None);
+    let call = hand.call();
+    hand.at(5_000).feed(EventKind::Tick).feed(reasoning(call)).at(6_000).feed(EventKind::Tick);
+    assert_eq!(hand.run().phase(), RunPhase::Backoff);
+}

@@ -214,18 +214,8 @@ pub(crate) fn delta(
     if delta.is_empty() {
         return Continue(());
     }
-    call.note_content(&delta, context.now);
     let used_up = call.meter.as_mut().and_then(|meter| meter.add(delta.size()));
-    let piece = match delta {
-        TurnDelta::Text(text) => text,
-        // Reasoning and tool arguments reset the stall timeout and count for the usage estimate,
-        // but no policy reads them.
-        TurnDelta::Reasoning(chars) | TurnDelta::ToolArguments(chars) => {
-            call.hidden = call.hidden.saturating_add(chars);
-            return used_up.map_or(Continue(()), Break);
-        }
-    };
-    let new = call.add_text(&piece);
+    let new = call.add(delta, context.now);
     if new == call.text.len() {
         return used_up.map_or(Continue(()), Break);
     }

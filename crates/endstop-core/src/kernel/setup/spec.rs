@@ -271,7 +271,7 @@ pub struct RunSpec {
     pub reserve: bool,
     /// `true` if reservations go to a budget that is shared with other runs.
     pub shared_budget: bool,
-    /// `true` if responses are streamed; without streaming a stall cannot be detected.
+    /// `true` if streams are requested; otherwise a response without content may still be one that comes at once.
     pub streaming: bool,
     /// `true` if a message informs the model once of its repetition before the run ends with
     /// `error_no_progress`.

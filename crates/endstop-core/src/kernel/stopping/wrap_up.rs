@@ -211,15 +211,8 @@ pub(crate) fn reserved(
 
 /// Handles streamed content of the hand-over. No policy and no rule reads it.
 pub(crate) fn delta(call: &mut Call, delta: TurnDelta, context: &RunContext) {
-    if delta.is_empty() {
-        return;
-    }
-    call.note_content(&delta, context.now);
-    match delta {
-        TurnDelta::Text(text) => call.text.push_str(&text),
-        TurnDelta::Reasoning(chars) | TurnDelta::ToolArguments(chars) => {
-            call.hidden = call.hidden.saturating_add(chars);
-        }
+    if !delta.is_empty() {
+        call.add(delta, context.now);
     }
 }
 
