@@ -116,6 +116,8 @@ pub(crate) struct Shown {
     reasoning: String,
     refusal: String,
     calls: BTreeMap<usize, (String, String)>,
+    /// Bytes that are not part of the turn.
+    hidden: usize,
 }
 
 impl Shown {
@@ -124,6 +126,7 @@ impl Shown {
             Delta::Text(text) => self.text.push_str(text),
             Delta::Reasoning(text) => self.reasoning.push_str(text),
             Delta::Refusal(text) => self.refusal.push_str(text),
+            Delta::Hidden(text) | Delta::HiddenReasoning(text) => self.hidden += text.len(),
             Delta::ToolCallStarted { index, name, .. } => {
                 let before = self.calls.insert(index, (name.to_owned(), String::new()));
                 assert_eq!(before, None, "call {index} begins twice");
@@ -140,7 +143,7 @@ impl Shown {
 /// Checks the invariants of the deltas of a stream.
 pub(crate) fn of_deltas(shown: &Shown, body: usize) {
     let calls: usize = shown.calls.values().map(|(name, json)| name.len() + json.len()).sum();
-    let said = shown.text.len() + shown.reasoning.len() + shown.refusal.len() + calls;
+    let said = shown.text.len() + shown.reasoning.len() + shown.refusal.len() + calls + shown.hidden;
     assert!(said <= GROWTH * body, "{said} bytes of deltas for {body} bytes of body");
     for (n, index) in shown.calls.keys().enumerate() {
         assert_eq!(n, *index, "calls are counted from 0");

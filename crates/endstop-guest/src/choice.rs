@@ -87,11 +87,13 @@ pub fn delta(text: String, kind: &str) -> Result<TurnDelta, InvalidChoice> {
     match kind {
         "text" => Ok(TurnDelta::Text(text)),
         // Only their length is needed, to estimate the tokens of a response that is cut.
-        "arguments" | "call" => Ok(TurnDelta::ToolArguments(chars)),
+        "arguments" | "call" | "hidden" => Ok(TurnDelta::ToolArguments(chars)),
         // A refusal is content, but not text that a policy may read as an answer.
-        "reasoning" | "refusal" => Ok(TurnDelta::Reasoning(chars)),
+        "reasoning" | "refusal" | "hidden_reasoning" => Ok(TurnDelta::Reasoning(chars)),
         _ => {
-            let expected = "one of text, reasoning, refusal, call, arguments".to_owned();
+            let expected =
+                "one of text, reasoning, refusal, call, arguments, hidden, hidden_reasoning";
+            let expected = expected.to_owned();
             Err(InvalidChoice { argument: "kind", given: kind.to_owned(), expected })
         }
     }

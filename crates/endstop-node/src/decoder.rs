@@ -10,8 +10,11 @@ use napi_derive::napi;
 /// An increment of a streamed turn.
 #[napi(object, use_nullable = true)]
 pub struct Delta {
-    /// Kind of the increment; `call` is the start of a call.
-    #[napi(readonly, ts_type = "'text' | 'reasoning' | 'refusal' | 'call' | 'arguments'")]
+    /// Kind of the increment; `call` is the start of a call, and a hidden one is not part of the turn.
+    #[napi(
+        readonly,
+        ts_type = "'text' | 'reasoning' | 'refusal' | 'call' | 'arguments' | 'hidden' | 'hidden_reasoning'"
+    )]
     pub kind: String,
     /// The text; of a call that starts, the name of the tool.
     #[napi(readonly)]
@@ -37,6 +40,8 @@ impl Delta {
             Wire::Text(text) => of("text", text),
             Wire::Reasoning(text) => of("reasoning", text),
             Wire::Refusal(text) => of("refusal", text),
+            Wire::Hidden(text) => of("hidden", text),
+            Wire::HiddenReasoning(text) => of("hidden_reasoning", text),
             Wire::ToolCallStarted { index, id, name } => {
                 // Formats without ids for calls have an empty one here, which must not look like an
                 // id.

@@ -195,8 +195,8 @@ export declare function defaultLimits(): string
 
 /** An increment of a streamed turn. */
 export interface Delta {
-  /** Kind of the increment; `call` is the start of a call. */
-  readonly kind: 'text' | 'reasoning' | 'refusal' | 'call' | 'arguments'
+  /** Kind of the increment; `call` is the start of a call, and a hidden one is not part of the turn. */
+  readonly kind: 'text' | 'reasoning' | 'refusal' | 'call' | 'arguments' | 'hidden' | 'hidden_reasoning'
   /** The text; of a call that starts, the name of the tool. */
   readonly text: string
   /** Position of the call among the turn's calls, from 0; null for text. */

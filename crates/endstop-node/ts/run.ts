@@ -2,7 +2,7 @@
 
 import type { inspect, InspectOptions } from 'node:util';
 import type { AskFields, Call, ModelError, NativeHandle, NativeRun, OutcomeFields, Progress } from './binding.js';
-import type { SpentFields, TurnFields, Usage } from './binding.js';
+import type { Delta, SpentFields, TurnFields, Usage } from './binding.js';
 import { type Body, bytesOf, defined, Detection, type DetectOptions } from './detect.js';
 import { factsOf, freezeCalls, freezeSignal, nativeOf, StreamDecoder } from './detect.js';
 import { bound, ConfigError } from './errors.js';
@@ -190,7 +190,7 @@ abstract class Calls {
   }
 
   /** Feeds streamed text while it arrives. False: stop reading, the run has ended. */
-  delta(text: string, kind: 'text' | 'reasoning' | 'refusal' | 'call' | 'arguments' = 'text'): boolean {
+  delta(text: string, kind: Delta['kind'] = 'text'): boolean {
     return this.continues(this.step((at) => this.native.delta(at, text, kind, this.handle)));
   }
 

@@ -77,39 +77,6 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for List<T> {
     }
 }
 
-/// An item that carries its own position in a list of alternatives.
-pub(crate) trait Indexed {
-    /// Returns the position, if the item names one.
-    fn index(&self) -> Option<u64>;
-}
-
-/// The first item of a list whose position is 0 or unnamed. The other items are parsed one at a
-/// time and discarded, so that many alternatives do not take memory.
-#[derive(Debug)]
-pub(crate) struct First<T>(pub(crate) Option<T>);
-
-impl<'de, T: Deserialize<'de> + Indexed> Deserialize<'de> for First<T> {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<First<T>, D::Error> {
-        struct Items<T>(PhantomData<T>);
-        impl<'de, T: Deserialize<'de> + Indexed> Visitor<'de> for Items<T> {
-            type Value = First<T>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a list")
-            }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<First<T>, A::Error> {
-                let mut first = None;
-                while let Some(item) = seq.next_element::<T>()? {
-                    if first.is_none() && item.index().unwrap_or(0) == 0 {
-                        first = Some(item);
-                    }
-                }
-                Ok(First(first))
-            }
-        }
-        d.deserialize_seq(Items(PhantomData))
-    }
-}
-
 /// Maximum number of choices of one event. A request cannot ask for more.
 const CHOICES_CAP: usize = 128;
 

@@ -336,9 +336,8 @@ fn has_cut_call(calls: &BTreeMap<usize, ToolCall>, decoder: &mut StreamDecoder) 
     !calls.is_empty() && (decoder.has_cut_turn() || !calls.values().all(is_readable))
 }
 
-/// Appends a delta; text of one chunk is merged. `most` bounds the bytes of text that are expected.
+/// Appends a delta; those of one kind in a chunk are merged. `most` bounds the bytes of text that are expected.
 fn take(deltas: &mut Vec<TurnDelta>, delta: Delta<'_>, most: usize) {
-    let count = |text: &str| text.chars().count() as u64;
     match (delta, deltas.last_mut()) {
         (Delta::Text(text), Some(TurnDelta::Text(so_far))) => so_far.push_str(text),
         (Delta::Text(text), _) => {
@@ -346,21 +345,12 @@ fn take(deltas: &mut Vec<TurnDelta>, delta: Delta<'_>, most: usize) {
             merged.push_str(text);
             deltas.push(TurnDelta::Text(merged));
         }
-        (Delta::Reasoning(text) | Delta::Refusal(text), Some(TurnDelta::Reasoning(so_far))) => {
-            *so_far += count(text);
-        }
-        (Delta::Reasoning(text) | Delta::Refusal(text), _) => {
-            deltas.push(TurnDelta::Reasoning(count(text)));
-        }
-        (Delta::ToolArguments { json, .. }, Some(TurnDelta::ToolArguments(so_far))) => {
-            *so_far += count(json);
-        }
-        (Delta::ToolArguments { json, .. }, _) => {
-            deltas.push(TurnDelta::ToolArguments(count(json)));
-        }
-        (Delta::ToolCallStarted { name, .. }, _) => {
-            deltas.push(TurnDelta::ToolArguments(count(name)));
-        }
-        _ => {}
+        (delta, last) => match (delta.counted(), last) {
+            (TurnDelta::Reasoning(more), Some(TurnDelta::Reasoning(so_far)))
+            | (TurnDelta::ToolArguments(more), Some(TurnDelta::ToolArguments(so_far))) => {
+                *so_far += more;
+            }
+            (counted, _) => deltas.push(counted),
+        },
     }
 }

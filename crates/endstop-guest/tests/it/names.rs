@@ -25,7 +25,8 @@ fn wrong_name_lists_the_choices() {
             "invalid `status` `skipped`: expected one of ok, error, denied, timeout, aborted",
             "invalid `endsAs` `stop`: expected one of submitted, error_no_progress, \
              error_consecutive_mistakes, error_halted",
-            "invalid `kind` `image`: expected one of text, reasoning, refusal, call, arguments",
+            "invalid `kind` `image`: expected one of text, reasoning, refusal, call, arguments, \
+             hidden, hidden_reasoning",
         ]
     );
 }

@@ -311,8 +311,10 @@ class Delta:
     """An increment of a streamed turn."""
 
     @property
-    def kind(self) -> Literal["text", "reasoning", "refusal", "call", "arguments"]:
-        """`text`, `reasoning`, `refusal`, `call` (a call starts) or `arguments`."""
+    def kind(self) -> DeltaKind:
+        """`text`, `reasoning`, `refusal`, `call` (a call starts), `arguments`; `hidden` or
+        `hidden_reasoning` for output that is not part of the turn.
+        """
     @property
     def text(self) -> str:
         """The text; of a call that starts, the name of the tool."""

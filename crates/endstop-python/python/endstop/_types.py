@@ -56,7 +56,9 @@ class Limits(TypedDict, total=False):
     accept_unknown_finish: bool
 
 
-DeltaKind: TypeAlias = Literal["text", "reasoning", "refusal", "call", "arguments"]
+DeltaKind: TypeAlias = Literal[
+    "text", "reasoning", "refusal", "call", "arguments", "hidden", "hidden_reasoning"
+]
 """The kind of streamed content."""
 
 ResultStatus: TypeAlias = ToolStatus | Literal["ok", "error", "denied", "timeout", "aborted"]

@@ -14,7 +14,8 @@ use serde::Serialize;
 #[pyclass(frozen, eq, module = "endstop")]
 #[derive(Clone, PartialEq, Serialize)]
 pub(crate) struct Delta {
-    /// `text`, `reasoning`, `refusal`, `call` (a call starts) or `arguments`.
+    /// `text`, `reasoning`, `refusal`, `call` (a call starts), `arguments`; `hidden` or
+    /// `hidden_reasoning` for output that is not part of the turn.
     #[pyo3(get)]
     pub(crate) kind: &'static str,
     /// The text; of a call that starts, the name of the tool.
@@ -48,6 +49,8 @@ impl Delta {
             Wire::Text(text) => of("text", text),
             Wire::Reasoning(text) => of("reasoning", text),
             Wire::Refusal(text) => of("refusal", text),
+            Wire::Hidden(text) => of("hidden", text),
+            Wire::HiddenReasoning(text) => of("hidden_reasoning", text),
             Wire::ToolCallStarted { index, id, name } => {
                 // Formats without ids for calls have an empty one here, which must not look like an
                 // id.

@@ -9,6 +9,7 @@ mod caching;
 mod catalogue;
 mod cohere;
 mod costs;
+mod counted;
 mod cuts;
 mod decode;
 mod encode;

@@ -304,12 +304,13 @@ kinds! {
             /// The next piece of the text.
             text: String,
         },
-        /// The provider streams reasoning or arguments but not their text.
+        /// Output that is not part of the turn, such as the input of a tool that the provider runs; or the provider
+        /// streams reasoning or arguments but not their text.
         HiddenDelta = "hidden_delta" {
             /// Number of characters of reasoning.
             #[serde(default)]
             reasoning: u64,
-            /// Number of characters of tool-call arguments.
+            /// Number of characters of tool-call arguments and of other output.
             #[serde(default)]
             arguments: u64,
         },

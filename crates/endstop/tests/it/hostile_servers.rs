@@ -280,8 +280,14 @@ async fn endless_reasoning_ends_by_limit() {
         "content_block": {"type": "thinking", "thinking": ""}});
     let event =
         |data: &Value| format!("event: {}\ndata: {data}\n\n", data["type"].as_str().unwrap());
+    let details = json!([{"type": "reasoning.text", "text": "hm "}]);
+    // Blanks are not an answer.
+    let blanks = piece(&json!({"reasoning": "hm "})) + &piece(&json!({"content": "\u{200B}\n"}));
     for (api, first, more) in [
         ("openai-chat", String::new(), piece(&json!({"reasoning_content": "hm "}))),
+        ("openai-chat", String::new(), piece(&json!({"reasoning_details": details}))),
+        ("openai-chat", String::new(), blanks),
+        ("openai-chat", piece(&json!({"content": "<think>"})), piece(&json!({"content": "hm "}))),
         ("anthropic-messages", event(&begins), event(&thinks)),
     ] {
         let reply = Reply::new(200, "text/event-stream", first + &more.repeat(20_000));

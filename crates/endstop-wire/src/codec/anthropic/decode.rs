@@ -7,7 +7,7 @@ use super::wire::{
 use crate::bounded::{made_id, noted};
 use crate::codec::response::text_frame::TextFrame;
 use crate::codec::response::turn::{Accumulate, DeltaSink, Parsed};
-use crate::codec::response::turn::{Common, DecodedTurn, NOT_JSON};
+use crate::codec::response::turn::{Common, DecodedTurn, NOT_JSON, hide};
 use crate::codec::response::{Delta, RequestFacts};
 use crate::dialect::WireFormat;
 use crate::errors::ErrorBody;
@@ -205,11 +205,21 @@ impl Accumulator {
                     is_open: true,
                 }
             }
-            _ => PartialBlock::Other {
-                raw: raw.get().to_owned(),
-                json: String::new(),
-                deltas: Vec::new(),
-            },
+            kind => {
+                if kind == "redacted_thinking" {
+                    sink(Delta::HiddenReasoning(kind));
+                } else {
+                    hide(block.name.filled().unwrap_or(kind), sink);
+                    // A streamed block starts with the input `{}`.
+                    let input = block.input.map(RawValue::get).filter(|input| *input != "{}");
+                    hide(input.unwrap_or_default(), sink);
+                }
+                PartialBlock::Other {
+                    raw: raw.get().to_owned(),
+                    json: String::new(),
+                    deltas: Vec::new(),
+                }
+            }
         };
         self.blocks.push(building);
         Some(self.blocks.len() - 1)
@@ -317,15 +327,18 @@ impl Accumulator {
             }
             (PartialBlock::Other { json, .. }, "input_json_delta") => {
                 json.push_str(d.partial_json.get());
+                hide(d.partial_json.get(), sink);
             }
             (PartialBlock::Other { deltas, .. }, "compaction_delta") => {
                 if let Some(raw) = d.content {
+                    hide(raw.get(), sink);
                     deltas.push(("content", raw.get().to_owned()));
                 }
             }
             (PartialBlock::Other { deltas, .. }, "text_delta") => {
                 let mut text = Vec::new();
                 json::string(&mut text, d.text.get());
+                hide(d.text.get(), sink);
                 deltas.extend(String::from_utf8(text).ok().map(|t| ("text", t)));
             }
             (PartialBlock::Other { deltas, .. }, "citations_delta") => {

@@ -6,7 +6,7 @@ use super::wire::{
 };
 use crate::bounded::{List, noted};
 use crate::codec::response::turn::{Accumulate, DeltaSink, Parsed};
-use crate::codec::response::turn::{Common, DecodedTurn, NOT_JSON};
+use crate::codec::response::turn::{Common, DecodedTurn, NOT_JSON, hide};
 use crate::codec::response::{Delta, RequestFacts};
 use crate::dialect::WireFormat;
 use crate::errors::ErrorBody;
@@ -217,6 +217,7 @@ impl Accumulator {
             self.tool_use(raw, sink);
         } else if let Some(raw) = start.tool_result {
             let start = raw.get().to_owned();
+            hide("toolResult", sink);
             self.blocks.push(PartialBlock::ServerToolResult { start, content: Vec::new() });
         } else {
             return;
@@ -234,6 +235,7 @@ impl Accumulator {
         // The API defines only this type, and `type` may also occur in a model's own output.
         if call.kind.get() == "server_tool_use" {
             let start = raw.get().to_owned();
+            hide(call.name.filled().unwrap_or("toolUse"), sink);
             return self.blocks.push(PartialBlock::ServerToolUse { start, input: String::new() });
         }
         let input = call.input.map_or("", RawValue::get);
@@ -276,7 +278,10 @@ impl Accumulator {
                         sink(Delta::ToolArguments { index, json: more });
                     }
                 }
-                Some(PartialBlock::ServerToolUse { input, .. }) => input.push_str(more),
+                Some(PartialBlock::ServerToolUse { input, .. }) => {
+                    input.push_str(more);
+                    hide(more, sink);
+                }
                 _ => self.stray(more, sink),
             }
         } else if let Some(list) = &delta.tool_result {
@@ -317,7 +322,10 @@ impl Accumulator {
                 sink(Delta::Reasoning(more));
             }
             signature.push_str(more.signature.get());
-            redacted.extend(more.redacted_content.filled().map(str::to_owned));
+            if let Some(more) = more.redacted_content.filled() {
+                redacted.push(more.to_owned());
+                sink(Delta::HiddenReasoning("redactedContent"));
+            }
         }
     }
 

@@ -2,12 +2,12 @@
 
 use super::arguments::Arguments;
 use super::wire::{
-    Call, Candidate, Chunk, Content, Feedback, Logprobs, MADE_ID, ModalityCount, Part as WirePart,
-    Usage,
+    Call, Candidate, Chunk, Code, Content, Feedback, Logprobs, MADE_ID, ModalityCount,
+    Part as WirePart, Usage,
 };
 use crate::bounded::{List, made_id, noted};
 use crate::codec::response::turn::{Accumulate, DeltaSink, Parsed};
-use crate::codec::response::turn::{Common, DecodedTurn};
+use crate::codec::response::turn::{Common, DecodedTurn, hide};
 use crate::codec::response::{Delta, RequestFacts};
 use crate::dialect::WireFormat;
 use crate::errors::ErrorBody;
@@ -80,8 +80,15 @@ impl Accumulator {
             }
             self.note("blockReasonMessage", &f.block_reason_message);
         }
-        if let Some(candidate) = chunk.candidates.and_then(|first| first.0) {
-            self.candidate(&candidate, sink);
+        let mut is_read = false;
+        for candidate in chunk.candidates.into_iter().flatten() {
+            // Only the first one is the answer.
+            if candidate.index.0.unwrap_or(0) == 0 && !is_read {
+                is_read = true;
+                self.candidate(&candidate, sink);
+            } else {
+                alternative(&candidate, sink);
+            }
         }
     }
 
@@ -189,6 +196,7 @@ impl Accumulator {
                 }),
             }
         } else if !signature.is_empty() || is_other(raw) {
+            hide_other(&part, raw, sink);
             self.parts.push(PartialBlock::Other(raw.get().to_owned()));
         }
     }
@@ -366,9 +374,43 @@ impl Accumulate for Accumulator {
 
 /// `true` for a part of an unsupported kind, and not for an empty text.
 fn is_other(raw: &RawValue) -> bool {
+    !other_kind(raw).is_empty()
+}
+
+/// Returns the name of the field that makes a part one of an unsupported kind; empty for any other part.
+fn other_kind(raw: &RawValue) -> String {
     const READ: [&str; 4] = ["text", "thought", "thoughtSignature", "functionCall"];
-    serde_json::from_str::<BTreeMap<String, &RawValue>>(raw.get())
-        .is_ok_and(|fields| fields.keys().any(|name| !READ.contains(&name.as_str())))
+    let fields = serde_json::from_str::<BTreeMap<String, &RawValue>>(raw.get()).unwrap_or_default();
+    fields.into_keys().find(|name| !READ.contains(&name.as_str())).unwrap_or_default()
+}
+
+/// Reports a part that is not shown: the code that the model writes for the provider's interpreter, or the name of
+/// another kind, such as the result, which is not generated.
+fn hide_other(part: &WirePart<'_>, raw: &RawValue, sink: DeltaSink<'_>) {
+    match part.executable_code.and_then(lenient::<Code<'_>>) {
+        Some(code) => hide(code.code.get(), sink),
+        None => hide(&other_kind(raw), sink),
+    }
+}
+
+/// Reports the content of a candidate that is not the answer, because the provider bills it, too.
+fn alternative(candidate: &Candidate<'_>, sink: DeltaSink<'_>) {
+    let content = candidate.content.and_then(lenient::<Content<'_>>);
+    for raw in content.and_then(|content| content.parts).into_iter().flatten() {
+        let Some(part) = lenient::<WirePart<'_>>(raw) else { continue };
+        let text = part.text.get();
+        if part.thought.get() == "true" {
+            if !text.is_empty() {
+                sink(Delta::HiddenReasoning(text));
+            }
+        } else if let Some(call) = part.function_call {
+            hide(call.get(), sink);
+        } else if text.is_empty() {
+            hide_other(&part, raw, sink);
+        } else {
+            hide(text, sink);
+        }
+    }
 }
 
 /// Returns the signature of the next part as an opaque part, marked with that part's kind. The mark

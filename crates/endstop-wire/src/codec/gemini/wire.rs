@@ -1,7 +1,7 @@
 //! JSON shapes of `generateContent`. Parsing is lenient: a field of an unexpected type counts as
 //! missing.
 
-use crate::bounded::{First, Indexed, List};
+use crate::bounded::{Choices, List};
 use crate::json::{Count, Str};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -14,7 +14,7 @@ pub(super) const MADE_ID: &str = "call_gemini_";
 #[serde(rename_all = "camelCase")]
 pub(super) struct Chunk<'a> {
     #[serde(borrow, default)]
-    pub(super) candidates: Option<First<Candidate<'a>>>,
+    pub(super) candidates: Option<Choices<Candidate<'a>>>,
     #[serde(borrow, default)]
     pub(super) prompt_feedback: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -48,12 +48,6 @@ pub(super) struct Candidate<'a> {
     pub(super) logprobs_result: Option<&'a RawValue>,
 }
 
-impl Indexed for Candidate<'_> {
-    fn index(&self) -> Option<u64> {
-        self.index.0
-    }
-}
-
 #[derive(Deserialize)]
 pub(super) struct Content<'a> {
     #[serde(borrow, default)]
@@ -72,6 +66,16 @@ pub(super) struct Part<'a> {
     pub(super) thought_signature: Option<&'a RawValue>,
     #[serde(borrow, default)]
     pub(super) function_call: Option<&'a RawValue>,
+    /// Code that the provider runs.
+    #[serde(borrow, default)]
+    pub(super) executable_code: Option<&'a RawValue>,
+}
+
+/// Code that the model writes for the provider's interpreter.
+#[derive(Deserialize)]
+pub(super) struct Code<'a> {
+    #[serde(borrow, default)]
+    pub(super) code: Str<'a>,
 }
 
 #[derive(Deserialize)]

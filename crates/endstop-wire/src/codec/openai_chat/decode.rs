@@ -3,13 +3,13 @@
 use super::partial_call::PartialCall;
 use super::usage::counts;
 use super::wire::{
-    Arguments, BaseResp, Call, Choice, Chunk, Content, CostDetails, Counts, Function, Logprobs,
-    Message, XGroq, filled,
+    Arguments, BaseResp, Call, Choice, Chunk, Content, CostDetails, Counts, ExecutedTool, Function,
+    Logprobs, Message, ReasoningDetail, XGroq, filled,
 };
-use crate::bounded::made_id;
+use crate::bounded::{List, made_id};
 use crate::codec::response::text_frame::TextFrame;
 use crate::codec::response::turn::{Accumulate, DeltaSink, Parsed};
-use crate::codec::response::turn::{Common, DecodedTurn};
+use crate::codec::response::turn::{Common, DecodedTurn, hide};
 use crate::codec::response::{Delta, RequestFacts};
 use crate::dialect::{Dialect, WireFormat};
 use crate::errors::ErrorBody;
@@ -113,10 +113,16 @@ impl Accumulator {
                 self.common.fail(|| ErrorBody::read(&text));
             }
         }
-        let mut choices = chunk.choices.into_iter().flatten();
+        let choices = chunk.choices.into_iter().flatten();
         if self.has_alternatives {
-            if let Some(choice) = choices.find(|choice| choice.index.0.unwrap_or(0) == 0) {
-                self.choice(choice, streamed, sink);
+            let mut is_answered = false;
+            for choice in choices {
+                if choice.index.0.unwrap_or(0) == 0 && !is_answered {
+                    is_answered = true;
+                    self.choice(choice, streamed, sink);
+                } else if let Some(message) = choice.delta.or(choice.message) {
+                    alternative(&message, sink);
+                }
             }
             return;
         }
@@ -165,11 +171,19 @@ impl Accumulator {
     }
 
     fn message(&mut self, message: Message<'_>, sink: DeltaSink<'_>) {
-        // Servers that send both fields send the same text in both.
-        let before = self.reasoning.len();
-        self.reason(&message.reasoning_content, sink);
-        if self.reasoning.len() == before {
-            self.reason(&message.reasoning, sink);
+        match message.reasonings().into_iter().find(|field| field.texts().next().is_some()) {
+            Some(content) => self.reason(content, sink),
+            None => {
+                each_detail(&message, |detail| match detail {
+                    // Some servers repeat all of it in each chunk.
+                    Ok(text) => {
+                        let known = Some(&*self.reasoning).filter(|known| !known.is_empty());
+                        let new = known.and_then(|known| text.strip_prefix(known)).unwrap_or(text);
+                        self.think(new, sink);
+                    }
+                    Err(kind) => sink(Delta::HiddenReasoning(kind)),
+                });
+            }
         }
         self.content(&message.content, sink);
         if let Some(text) = message.refusal.filled() {
@@ -187,6 +201,7 @@ impl Accumulator {
                 self.details.push_str(inside);
             }
         }
+        executed(&message, sink);
         for call in message.tool_calls.into_iter().flatten() {
             self.call(call, sink);
         }
@@ -221,29 +236,31 @@ impl Accumulator {
     }
 
     fn say(&mut self, text: &str, sink: DeltaSink<'_>) {
-        if !text.is_empty() && *self.text_from.get_or_insert(self.choice) == self.choice {
+        if text.is_empty() {
+            return;
+        }
+        if *self.text_from.get_or_insert(self.choice) == self.choice {
             self.text.push_str(text);
             sink(Delta::Text(text));
+        } else {
+            hide(text, sink);
         }
     }
 
     fn think(&mut self, text: &str, sink: DeltaSink<'_>) {
-        if !text.is_empty() && *self.reasoning_from.get_or_insert(self.choice) == self.choice {
+        if text.is_empty() {
+            return;
+        }
+        if *self.reasoning_from.get_or_insert(self.choice) == self.choice {
             self.reasoning.push_str(text);
             sink(Delta::Reasoning(text));
+        } else {
+            sink(Delta::HiddenReasoning(text));
         }
     }
 
     fn reason(&mut self, content: &Content<'_>, sink: DeltaSink<'_>) {
-        match content {
-            Content::None => {}
-            Content::Text(text) => self.think(text, sink),
-            Content::Parts(parts) => {
-                for part in parts.iter() {
-                    self.think(part.text.get(), sink);
-                }
-            }
-        }
+        content.texts().for_each(|text| self.think(text, sink));
     }
 
     /// Handles a call or a fragment of one. A known index continues its call, unless the fragment
@@ -592,6 +609,65 @@ impl Accumulate for Accumulator {
             metadata,
         };
         (self.common, said)
+    }
+}
+
+/// Reads the details of reasoning: their texts, or the type of one that is encrypted.
+fn each_detail(message: &Message<'_>, mut read: impl FnMut(Result<&str, &str>)) {
+    for raw in [message.reasoning_details, message.thinking_blocks].into_iter().flatten() {
+        let Some(list) = lenient::<List<ReasoningDetail<'_>>>(raw) else { continue };
+        let mut is_read = false;
+        for detail in &*list {
+            let texts = [&detail.text, &detail.summary, &detail.thinking];
+            let text = texts.into_iter().find_map(|text| text.filled()).map(Ok);
+            let encrypted = detail.data.filled().and(detail.kind.filled()).map(Err);
+            if let Some(detail) = text.or(encrypted) {
+                is_read = true;
+                read(detail);
+            }
+        }
+        if is_read {
+            break;
+        }
+    }
+}
+
+/// Reports the tools that the provider has run.
+fn executed(message: &Message<'_>, sink: DeltaSink<'_>) {
+    let tools = filled(message.executed_tools).and_then(lenient::<List<ExecutedTool<'_>>>);
+    for tool in tools.into_iter().flatten() {
+        hide(tool.kind.get(), sink);
+        hide(tool.arguments.get(), sink);
+    }
+}
+
+/// Reports the content of a choice that is not the answer, because the provider bills it, too.
+fn alternative(message: &Message<'_>, sink: DeltaSink<'_>) {
+    let reasoning = message.reasonings().into_iter().find(|field| field.texts().next().is_some());
+    match reasoning {
+        Some(content) => content.texts().for_each(|text| sink(Delta::HiddenReasoning(text))),
+        None => each_detail(message, |(Ok(text) | Err(text))| sink(Delta::HiddenReasoning(text))),
+    }
+    match &message.content {
+        Content::Parts(parts) => {
+            for part in parts.iter() {
+                let thinking = filled(part.thinking).and_then(lenient::<Content<'_>>);
+                for text in thinking.iter().flat_map(Content::texts) {
+                    sink(Delta::HiddenReasoning(text));
+                }
+                hide(part.text.get(), sink);
+                hide(part.refusal.get(), sink);
+            }
+        }
+        content => content.texts().for_each(|text| hide(text, sink)),
+    }
+    hide(message.refusal.get(), sink);
+    executed(message, sink);
+    let calls = message.tool_calls.iter().flat_map(|calls| calls.iter());
+    let functions = calls.filter_map(|call| call.function.as_ref()).chain(&message.function_call);
+    for function in functions {
+        hide(function.name.get(), sink);
+        hide(&function.arguments.0, sink);
     }
 }
 

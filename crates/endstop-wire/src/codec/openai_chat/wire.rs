@@ -94,10 +94,11 @@ impl<'a, U> Chunk<'a, U> {
             Content::Parts(_) => false,
         };
         let Content::Text(text) = &delta.content else { return None };
-        let alone = silent(&delta.reasoning_content)
-            && silent(&delta.reasoning)
+        let alone = delta.reasonings().into_iter().all(silent)
             && delta.refusal.filled().is_none()
             && delta.reasoning_details.is_none()
+            && delta.thinking_blocks.is_none()
+            && delta.executed_tools.is_none()
             && delta.tool_calls.as_ref().is_none_or(|calls| calls.is_empty())
             && delta.function_call.is_none();
         alone.then_some(text)
@@ -140,14 +141,58 @@ pub(super) struct Message<'a> {
     pub(super) reasoning_content: Content<'a>,
     #[serde(borrow, default)]
     pub(super) reasoning: Content<'a>,
+    /// GitHub Copilot.
+    #[serde(borrow, default)]
+    pub(super) reasoning_text: Content<'a>,
+    #[serde(borrow, default)]
+    pub(super) thinking: Content<'a>,
+    /// OpenRouter, MiniMax: a list of [`ReasoningDetail`]s.
     #[serde(borrow, default)]
     pub(super) reasoning_details: Option<&'a RawValue>,
+    /// LiteLLM: Anthropic's blocks.
+    #[serde(borrow, default)]
+    pub(super) thinking_blocks: Option<&'a RawValue>,
+    /// Groq: a list of the [`ExecutedTool`]s.
+    #[serde(borrow, default)]
+    pub(super) executed_tools: Option<&'a RawValue>,
     #[serde(borrow, default)]
     pub(super) refusal: Str<'a>,
     #[serde(borrow, default)]
     pub(super) tool_calls: Option<List<Call<'a>>>,
     #[serde(borrow, default)]
     pub(super) function_call: Option<Function<'a>>,
+}
+
+impl<'a> Message<'a> {
+    /// The fields with reasoning. A server that sends several of them sends the same text in each.
+    pub(super) fn reasonings(&self) -> [&Content<'a>; 4] {
+        [&self.reasoning_content, &self.reasoning, &self.reasoning_text, &self.thinking]
+    }
+}
+
+/// An item of `reasoning_details` or `thinking_blocks`.
+#[derive(Deserialize)]
+pub(super) struct ReasoningDetail<'a> {
+    #[serde(borrow, default, rename = "type")]
+    pub(super) kind: Str<'a>,
+    #[serde(borrow, default)]
+    pub(super) text: Str<'a>,
+    #[serde(borrow, default)]
+    pub(super) summary: Str<'a>,
+    #[serde(borrow, default)]
+    pub(super) thinking: Str<'a>,
+    /// Encrypted reasoning.
+    #[serde(borrow, default)]
+    pub(super) data: Str<'a>,
+}
+
+/// A tool that the provider has run.
+#[derive(Deserialize)]
+pub(super) struct ExecutedTool<'a> {
+    #[serde(borrow, default, rename = "type")]
+    pub(super) kind: Str<'a>,
+    #[serde(borrow, default)]
+    pub(super) arguments: Str<'a>,
 }
 
 #[derive(Debug, Deserialize, Default)]
@@ -203,6 +248,19 @@ pub(super) struct ContentPart<'a> {
     pub(super) thinking: Option<&'a RawValue>,
     #[serde(borrow, default)]
     pub(super) refusal: Str<'a>,
+}
+
+impl Content<'_> {
+    /// Returns the texts of the content that are not empty.
+    pub(super) fn texts(&self) -> impl Iterator<Item = &str> {
+        let (text, parts): (_, &[ContentPart<'_>]) = match self {
+            Content::None => ("", &[]),
+            Content::Text(text) => (&**text, &[]),
+            Content::Parts(parts) => ("", parts),
+        };
+        let texts = std::iter::once(text).chain(parts.iter().map(|part| part.text.get()));
+        texts.filter(|text| !text.is_empty())
+    }
 }
 
 struct ContentVisitor;

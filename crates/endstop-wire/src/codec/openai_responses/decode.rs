@@ -1,11 +1,11 @@
 //! OpenAI Responses decoder: collects stream events, or a complete body, into a turn.
 
-use super::items::{self, Answer};
+use super::items::{self, Answer, CUSTOM_BEGIN, CUSTOM_END};
 use super::parts::{PartialBlock, ResponseEnd, TurnParts, parts_of, words};
 use super::wire::{CostDetails, Details, Event, IncompleteDetails, Item, Response, Usage, filled};
 use crate::bounded::noted;
 use crate::codec::response::turn::{Accumulate, DeltaSink, Parsed};
-use crate::codec::response::turn::{Common, DecodedTurn};
+use crate::codec::response::turn::{Common, DecodedTurn, hide};
 use crate::codec::response::{Delta, RequestFacts};
 use crate::dialect::{Dialect, WireFormat};
 use crate::errors::ErrorBody;
@@ -78,6 +78,13 @@ impl Accumulator {
         if let Some(found) = r.content_filters.and_then(noted) {
             if self.common.finish.as_deref() == Some("content_filter") {
                 self.metadata.insert("content_filters".to_owned(), found);
+            }
+        }
+        // The input of a custom call whose end the server has not sent.
+        for block in self.items.iter_mut().filter(|block| !block.done && block.is_streamed) {
+            if let Some(index) = block.call {
+                block.is_streamed = false;
+                sink(Delta::ToolArguments { index, json: CUSTOM_END });
             }
         }
         // Keep the collected items unless the final response has more. Some servers leave the
@@ -256,7 +263,7 @@ impl Accumulator {
         self.show(place, item, sink);
         let building = &mut self.items[place];
         raw.get().clone_into(&mut building.raw);
-        building.done = true;
+        let was_done = std::mem::replace(&mut building.done, true);
         // Report content that was not streamed.
         if building.said.is_empty() {
             let said = words(item, &mut |_| ());
@@ -273,17 +280,27 @@ impl Accumulator {
             }
         }
         let answer = items::answer_of(item.kind.get());
-        if let (Some(index), Some(answer)) = (building.call, answer) {
-            // Deltas of a custom call are plain text, so its arguments are reported here as one
-            // JSON object.
-            if answer == Answer::Custom || building.arguments.is_empty() {
+        match (building.call, answer) {
+            (Some(index), Some(Answer::Custom)) if !was_done => {
+                let whole = items::custom(item.input.get());
+                let reported = items::custom(&building.arguments);
+                let reported = reported.strip_suffix(CUSTOM_END).filter(|_| building.is_streamed);
+                // The end of an input that differs from what was streamed.
+                let rest = whole.strip_prefix(reported.unwrap_or_default()).unwrap_or(CUSTOM_END);
+                sink(Delta::ToolArguments { index, json: rest });
+            }
+            (Some(index), Some(answer @ Answer::Function)) if building.arguments.is_empty() => {
                 let json = items::arguments(item, raw.get(), answer);
                 sink(Delta::ToolArguments { index, json: &json });
             }
+            _ if building.is_hidden && !building.is_streamed && !was_done => {
+                hide(items::hidden_input(item), sink);
+            }
+            _ => {}
         }
     }
 
-    /// Reports the start of a call, if it is certainly a call for the client.
+    /// Reports the start of an item: a call, if it is certainly a call for the client.
     fn show(&mut self, place: usize, item: &Item<'_>, sink: DeltaSink<'_>) {
         let answer = items::answer_of(item.kind.get());
         let client = match answer {
@@ -291,12 +308,18 @@ impl Accumulator {
             Some(Answer::Custom) => !self.dialect.runs_custom_tools,
             _ => false,
         };
-        let name = item.name.get();
-        if client && !name.is_empty() && self.items[place].call.is_none() {
-            self.items[place].call = Some(self.shown);
-            let id = items::call_id(item);
-            sink(Delta::ToolCallStarted { index: self.shown, id, name });
-            self.shown += 1;
+        let (name, building) = (item.name.get(), &mut self.items[place]);
+        if client {
+            if !name.is_empty() && building.call.is_none() {
+                building.call = Some(self.shown);
+                let id = items::call_id(item);
+                sink(Delta::ToolCallStarted { index: self.shown, id, name });
+                self.shown += 1;
+            }
+        } else if !matches!(item.kind.get(), "message" | "reasoning")
+            && !std::mem::replace(&mut building.is_hidden, true)
+        {
+            hide(item.kind.get(), sink);
         }
     }
 
@@ -320,12 +343,26 @@ impl Accumulator {
             }
             "response.function_call_arguments.delta" => {
                 building.arguments.push_str(more);
-                if let Some(index) = building.call {
-                    sink(Delta::ToolArguments { index, json: more });
+                match building.call {
+                    Some(index) => sink(Delta::ToolArguments { index, json: more }),
+                    None => hide(more, sink),
                 }
             }
-            // The input is not JSON. It is reported as a whole when the item is done.
-            "response.custom_tool_call_input.delta" => building.arguments.push_str(more),
+            "response.custom_tool_call_input.delta" => {
+                // The input is not JSON. It is reported as the text of a JSON object.
+                let begins = building.arguments.is_empty();
+                building.arguments.push_str(more);
+                if let Some(index) = building.call.filter(|_| begins || building.is_streamed) {
+                    let json = items::custom(more);
+                    let json = json.strip_suffix(CUSTOM_END).unwrap_or_default();
+                    let from = if begins { 0 } else { CUSTOM_BEGIN.len() };
+                    sink(Delta::ToolArguments { index, json: &json[from..] });
+                    building.is_streamed = true;
+                } else {
+                    building.is_streamed |= building.is_hidden;
+                    hide(more, sink);
+                }
+            }
             _ => {
                 building.said.reasoning.push_str(more);
                 sink(Delta::Reasoning(more));
@@ -343,6 +380,7 @@ impl Accumulate for Accumulator {
         let event: Event<'_> = json::event(data, &mut repaired)?;
         let kind = event.kind.filled().unwrap_or(name);
         let (at, id) = (event.output_index.0, event.item_id.get());
+        let increment = kind.strip_suffix(".delta").unwrap_or_default();
         match kind {
             "response.output_item.added" => {
                 if let Some(raw) = event.item {
@@ -356,10 +394,20 @@ impl Accumulate for Accumulator {
             }
             "response.output_text.delta"
             | "response.refusal.delta"
-            | "response.reasoning_text.delta"
-            | "response.reasoning_summary_text.delta"
             | "response.function_call_arguments.delta"
             | "response.custom_tool_call_input.delta" => self.delta(kind, &event, sink),
+            // `reasoning_text`, `reasoning_summary_text`, and other names of some servers.
+            _ if increment.starts_with("response.reasoning") => {
+                self.delta(kind, &event, sink);
+            }
+            // The input of a tool that the provider runs, for example `response.mcp_call_arguments.delta`.
+            _ if increment.contains("_call") => {
+                let place = at.and_then(|at| self.places.get(&at)).or_else(|| self.ids.get(id));
+                if let Some(building) = place.and_then(|place| self.items.get_mut(*place)) {
+                    building.is_streamed = true;
+                }
+                hide(event.delta.get(), sink);
+            }
             _ if ended_by(kind).is_some() => {
                 let named = ended_by(kind);
                 self.common.terminated = true;

@@ -71,6 +71,18 @@ pub(super) fn arguments(item: &Item<'_>, raw: &str, answer: Answer) -> String {
     .unwrap_or_else(|| raw.to_owned())
 }
 
+/// Returns the input that the model wrote for a tool, in an item that is not a call for the client; empty if there is
+/// none.
+pub(super) fn hidden_input<'a>(item: &'a Item<'_>) -> &'a str {
+    let objects = [item.arguments, item.action, item.operation].into_iter().find_map(filled);
+    let texts = [&item.code, &item.input].into_iter().find_map(|text| text.filled());
+    objects.map(RawValue::get).or(texts).unwrap_or_default()
+}
+
+/// Text around the input of a custom tool in its object, see [`custom`].
+pub(super) const CUSTOM_BEGIN: &str = "{\"input\":\"";
+pub(super) const CUSTOM_END: &str = "\"}";
+
 /// Wraps the free text input of a custom tool in an object.
 pub(super) fn custom(input: &str) -> String {
     let mut out = b"{\"input\":".to_vec();

@@ -29,6 +29,10 @@ pub(super) struct PartialBlock {
     pub(super) arguments: String,
     /// Position among the reported calls.
     pub(super) call: Option<usize>,
+    /// The start of an item that is neither text nor a call for the client was reported.
+    pub(super) is_hidden: bool,
+    /// The input of a custom or hidden call was reported while it arrived.
+    pub(super) is_streamed: bool,
 }
 
 impl PartialBlock {

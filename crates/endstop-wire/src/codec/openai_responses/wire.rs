@@ -83,6 +83,9 @@ pub(super) struct Item<'a> {
     pub(super) action: Option<&'a RawValue>,
     #[serde(borrow, default)]
     pub(super) operation: Option<&'a RawValue>,
+    /// Code that the provider runs.
+    #[serde(borrow, default)]
+    pub(super) code: Str<'a>,
     /// `client` or `server`: the side that runs a `tool_search_call`.
     #[serde(borrow, default)]
     pub(super) execution: Str<'a>,

@@ -65,9 +65,19 @@ impl<'a> Fields<'a> {
         parsed(self.raw(name)?)
     }
 
-    /// Returns a member that is a boolean.
+    /// Returns a member that is a boolean, also as a number or a word: many servers read them alike.
     pub fn flag(&self, name: &str) -> Option<bool> {
-        parsed(self.raw(name)?)
+        let text = self.raw(name).filter(|text| !text.starts_with(['{', '[']))?;
+        match any(text) {
+            Value::Bool(flag) => Some(flag),
+            Value::Number(number) => number.as_f64().map(|number| number != 0.0),
+            Value::String(word) => match word.to_ascii_lowercase().as_str() {
+                "true" | "1" | "yes" | "on" | "t" | "y" => Some(true),
+                "false" | "0" | "no" | "off" | "f" | "n" => Some(false),
+                _ => None,
+            },
+            _ => None,
+        }
     }
 
     /// Returns a member as a value, or `null`.
@@ -155,6 +165,30 @@ mod tests {
         assert_eq!(elements_of("[1,  {\"a\": [2]}]"), ["1", "{\"a\": [2]}"]);
         for text in ["", "[]", "{", r#"{"a": 1} 2"#, r#"{"a": tru}"#, r#"{"a": ["x" "y"]}"#] {
             assert!(Fields::of(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn flag_is_read_as_servers_read_it() {
+        for (text, flag) in [
+            ("true", Some(true)),
+            ("1", Some(true)),
+            ("1.0", Some(true)),
+            ("\"True\"", Some(true)),
+            ("\"1\"", Some(true)),
+            ("\"ON\"", Some(true)),
+            ("\"yes\"", Some(true)),
+            ("false", Some(false)),
+            ("0", Some(false)),
+            ("\"False\"", Some(false)),
+            ("\"no\"", Some(false)),
+            ("null", None),
+            ("\"\"", None),
+            ("[true]", None),
+            ("{\"a\": true}", None),
+        ] {
+            let object = format!("{{\"stream\": {text}}}");
+            assert_eq!(Fields::of(&object).unwrap().flag("stream"), flag, "{text}");
         }
     }
 

@@ -16,7 +16,7 @@ pub use tail::{Ending, Tail};
 pub use write::{Closing, NO_USAGE, Response};
 
 use crate::catalog::prices::ModelInfo;
-use endstop_core::{ModelError, ModelTurn, TerminationSignal, Window};
+use endstop_core::{ModelError, ModelTurn, TerminationSignal, TurnDelta, Window};
 use serde::{Deserialize, Serialize};
 
 /// Facts about the request that decoding needs.
@@ -60,17 +60,51 @@ pub enum Delta<'a> {
         /// Fragment of JSON text.
         json: &'a str,
     },
+    /// Output that is generated, but is neither text of the turn nor a call for the client: the input of a tool that
+    /// the provider runs, the type of an item without readable output, or text and arguments of another choice. It is
+    /// not blank.
+    Hidden(&'a str),
+    /// Reasoning whose text is not that of the turn: reasoning of another choice, or the type of reasoning that is
+    /// encrypted.
+    HiddenReasoning(&'a str),
 }
 
-impl Delta<'_> {
-    /// Number of bytes of generated text in this delta.
-    pub(super) fn bytes(&self) -> u64 {
-        let text = match self {
-            Delta::Text(text) | Delta::Reasoning(text) | Delta::Refusal(text) => text,
+impl<'a> Delta<'a> {
+    /// The generated text in this delta.
+    fn generated(&self) -> &'a str {
+        match self {
+            Delta::Text(text)
+            | Delta::Reasoning(text)
+            | Delta::Refusal(text)
+            | Delta::Hidden(text)
+            | Delta::HiddenReasoning(text) => text,
             Delta::ToolCallStarted { name, .. } => name,
             Delta::ToolArguments { json, .. } => json,
-        };
-        text.len() as u64
+        }
+    }
+
+    /// Number of bytes that this delta adds to the turn.
+    pub(super) fn bytes(&self) -> u64 {
+        match self {
+            Delta::Hidden(_) | Delta::HiddenReasoning(_) => 0,
+            _ => self.generated().len() as u64,
+        }
+    }
+
+    /// Returns the delta as a run counts it: text of the answer as it is, and the length of everything else.
+    pub fn counted(&self) -> TurnDelta {
+        let text = self.generated();
+        let chars = text.chars().count() as u64;
+        match self {
+            Delta::Text(_) => TurnDelta::Text(text.to_owned()),
+            // A refusal is content, but not text that a policy may read as an answer. The finished turn has it.
+            Delta::Reasoning(_) | Delta::Refusal(_) | Delta::HiddenReasoning(_) => {
+                TurnDelta::Reasoning(chars)
+            }
+            Delta::ToolCallStarted { .. } | Delta::ToolArguments { .. } | Delta::Hidden(_) => {
+                TurnDelta::ToolArguments(chars)
+            }
+        }
     }
 }
 

@@ -25,6 +25,13 @@ pub(crate) type DeltaSink<'s> = &'s mut dyn FnMut(Delta<'_>);
 /// Result of parsing a part of a response.
 pub(crate) type Parsed = Result<(), serde_json::Error>;
 
+/// Reports generated output that is not shown, unless it is blank: blank output ends no reasoning.
+pub(crate) fn hide(text: &str, sink: DeltaSink<'_>) {
+    if !is_blank(text) {
+        sink(Delta::Hidden(text));
+    }
+}
+
 /// State machine that collects a response in one wire format. Each format's folder implements it.
 pub(crate) trait Accumulate: Send {
     /// Takes one event of a stream. Returns an error if its JSON cannot be parsed.

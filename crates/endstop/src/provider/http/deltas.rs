@@ -42,7 +42,7 @@ fn take_text(ready: &mut VecDeque<CallEvent>, delta: Delta<'_>) {
             let (id, name) = (id.to_owned(), name.to_owned());
             ready.push_back(CallEvent::ToolCallStarted { index: position(index), id, name });
         }
-        _ => {}
+        (hidden, _) => take_count(ready, hidden),
     }
 }
 
@@ -52,15 +52,9 @@ fn position(index: usize) -> u32 {
 }
 
 fn take_count(ready: &mut VecDeque<CallEvent>, delta: Delta<'_>) {
-    let count = |text: &str| text.chars().count() as u64;
-    let (starts, delta) = match delta {
-        // Refusals count as reasoning here; the finished turn has their text.
-        Delta::Reasoning(text) | Delta::Refusal(text) => (false, TurnDelta::Reasoning(count(text))),
-        Delta::ToolArguments { json, .. } => (false, TurnDelta::ToolArguments(count(json))),
-        Delta::ToolCallStarted { name, .. } => (true, TurnDelta::ToolArguments(count(name))),
-        _ => return,
-    };
-    match (&delta, ready.back_mut()) {
+    // The name of a call does not continue the arguments of the one before.
+    let starts = matches!(delta, Delta::ToolCallStarted { .. });
+    match (delta.counted(), ready.back_mut()) {
         (TurnDelta::Reasoning(more), Some(CallEvent::Delta(TurnDelta::Reasoning(so_far)))) => {
             *so_far += more;
         }
@@ -68,6 +62,6 @@ fn take_count(ready: &mut VecDeque<CallEvent>, delta: Delta<'_>) {
             TurnDelta::ToolArguments(more),
             Some(CallEvent::Delta(TurnDelta::ToolArguments(so_far))),
         ) if !starts => *so_far += more,
-        _ => ready.push_back(CallEvent::Delta(delta)),
+        (counted, _) => ready.push_back(CallEvent::Delta(counted)),
     }
 }
