@@ -61,6 +61,7 @@ const scenarios = [
   { name: 'cut answer, streamed', expect: 'error_output_truncated', run: (e) => e.during(() => read(e, 'cut')) },
   { name: 'cut call', expect: 'error_output_truncated', run: during('cutcall') },
   { name: 'cut call, streamed', expect: 'error_output_truncated', run: (e) => e.during(() => read(e, 'cutcall')) },
+  { name: 'call that is not JSON', expect: 'error_during_execution', run: during('broken') },
   { name: 'sub-agent in a tool', expect: 'stop', run: (e) => during('main', { tools: [sub(createAgent({ model: model('sub'), tools: [own] }))] })(e) },
   { name: 'sub-agent under the run', expect: 'stop', run: (e) => during('main', { tools: [sub(agent(e, 'sub'))] })(e) },
   { name: 'run inside of a run, at the budget', expect: 'error_max_budget_usd', settings: { maxBudgetUsd: 0.004 }, run: (e) => during('main', { tools: [made('sub', async () => { await during('subloop')(new Endstop({ price: PRICE })).catch(() => {}); return 'stopped'; })] })(e) },
@@ -73,5 +74,5 @@ const scenarios = [
   { name: 'stream that is returned', expect: 'stop', run: async (e) => { const stream = await e.during(() => agent(e, model('once', { streaming: true })).stream(go, { streamMode: 'messages' })); for await (const _ of stream); } },
   { name: 'one agent, requests in sequence', expect: 'stop', run: async (e) => { const one = agent(e, 'text'); await e.during(() => one.invoke(go)); must(e.outcome.modelCalls === 1, 'a run of its own'); } },
 ];
-const scripts = { extract: [{ calls: [['extract-1', '{"name":"Paris"}']] }], extractwrong: [{ calls: [['extract-1', '{"nam":"Paris"}']] }] };
+const scripts = { broken: [{ calls: [['echo', '{"text":"hel']] }], extract: [{ calls: [['extract-1', '{"name":"Paris"}']] }], extractwrong: [{ calls: [['extract-1', '{"nam":"Paris"}']] }] };
 await main({ framework: `langchain ${version}`, Endstop, scenarios, scripts });

@@ -274,6 +274,14 @@ async def own_tool_limit() -> Any:
     return outcome
 
 
+@harness.case("error_during_execution")
+async def unreadable_call() -> Any:
+    """LangChain ends with a call that is not JSON as with an answer."""
+    outcome = await Program("cuttool").go()
+    assert outcome.evidence.endswith("the arguments of a tool call are not JSON: echo"), outcome.evidence
+    return outcome
+
+
 @harness.case("error_max_turns")
 async def recursion_limit() -> Any:
     program = Program("budget")

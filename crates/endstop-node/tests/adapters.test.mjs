@@ -141,6 +141,7 @@ test('langchain: what the graph did decides about the ending', async () => {
     [[asks], { end: (state) => ({ ...state, __interrupt__: [{}] }) }, null, null],
     [[asks], { end: () => { throw Object.assign(new Error('x'), { name: 'GraphRecursionError' }); } }, 'error_max_turns', null],
     [[ai({ text: 'Half', response_metadata: { finish_reason: 'length' } })], {}, 'error_output_truncated', null],
+    [[ai({ invalid_tool_calls: [{ id: 'c1', name: 'echo', args: '{"text": "hel' }], response_metadata: {} })], {}, 'error_during_execution', null],
   ]) {
     const endstop = new LangChain();
     await endstop.during(graph(endstop, responses, options)).catch(() => {});

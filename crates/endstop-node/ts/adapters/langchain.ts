@@ -161,6 +161,12 @@ export class Endstop extends Scope {
     if (loop.run.ending !== null || loop.isUnused) return null;
     if (loop.waiting.length > 0) return 'paused';
     const last = messages.at(-1);
+    const broken = last?.invalid_tool_calls ?? [];
+    if (broken.length > 0 && (last?.tool_calls ?? []).length === 0) {
+      // LangChain ends with such a message as with an answer.
+      loop.run.close(false, `the arguments of a tool call are not JSON: ${broken.map((call) => call.name).join(', ')}`);
+      return null;
+    }
     const isResult = last?.getType?.() === 'tool' && waited.includes(last.tool_call_id ?? '');
     if (isResult && last.status !== 'error') {
       const deliverable = last.text ?? last.content;

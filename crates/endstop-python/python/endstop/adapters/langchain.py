@@ -332,8 +332,13 @@ class _Live(Live):
             return self.close(ended="submitted", deliverable=self.structured)
         if isinstance(last, ToolMessage) and last.tool_call_id in self._direct:
             return self.close(ended="submitted", deliverable=last.text)
-        if isinstance(last, AIMessage) and last.id == self.last and self.run.ending is not None:
-            return self.close()
+        if isinstance(last, AIMessage) and last.id == self.last:
+            if self.run.ending is not None:
+                return self.close()
+            if last.invalid_tool_calls and not last.tool_calls:
+                # LangChain ends with such a message as with an answer.
+                names = ", ".join(str(call["name"]) for call in last.invalid_tool_calls)
+                return self.close(False, f"the arguments of a tool call are not JSON: {names}")
         text = str(last.text) if isinstance(last, AIMessage) and last.id != self.last else ""
         if text.startswith("Model call limit"):
             return self.close(ended="error_max_turns", detail=f"ModelCallLimitMiddleware: {text}")
