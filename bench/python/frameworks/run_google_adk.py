@@ -21,7 +21,6 @@ from pydantic import BaseModel
 
 import endstop
 from endstop import Outcome
-from endstop.adapters._scope import Scope
 from endstop.adapters.google_adk import EndstopPlugin
 
 
@@ -333,23 +332,33 @@ async def own_limit() -> Outcome:
 
 
 # Gemini's format marks no refusal.
-@harness.case("stop")
+@harness.case("error_max_budget_usd")
 async def run_inside_of_a_run() -> Outcome:
-    """A run of another framework in a tool: the run of the invocation pays for it."""
+    """The runner in the tool has a plugin of its own, whose run the outer one pays for."""
+    inner = Program(agent("m-budget"))
 
-    def helper(text: str) -> str:
+    async def helper(text: str) -> str:
         """Help."""
-        said = endstop.response("ok", finish="stop", input_tokens=100, output_tokens=50)
-        with Scope(**harness.LIMITS) as inner:
-            inner.before_call()
-            inner.after_call(lambda: said)
-        return str(inner.outcome.answer)
+        await inner.go()
+        return "Helped."
 
-    outcome = (await Program(agent("m-once", tools=[helper])).go()).outcome
-    # Two calls of the server, and the one of the tool.
-    assert (outcome.model_calls, round(outcome.cost_usd or 0, 9)) == (3, 0.6), outcome
-    harness.get("/reset")
-    return (await Program(agent("m-once")).go()).outcome
+    outer = await Program(agent("m-do.A.helper", tools=[helper]), max_budget_usd=0.5).go()
+    assert (inner.outcome.termination, inner.outcome.model_calls) == ("cancelled", 2), inner.outcome
+    return outer.outcome
+
+
+@harness.case("stop")
+async def run_inside_of_a_run_at_its_limit() -> Outcome:
+    """The limits of the plugin in the tool are those of its run."""
+    inner = Program(agent("m-budget"), max_budget_usd=0.3)
+
+    async def helper(text: str) -> str:
+        """Help."""
+        return str((await inner.go()).outcome.termination)
+
+    outer = await Program(agent("m-do.A.helper.stop", tools=[helper])).go()
+    assert (inner.outcome.termination, inner.outcome.model_calls) == ("error_max_budget_usd", 2)
+    return outer.outcome
 
 
 harness.main("google-adk", run, absent=("refusal",))

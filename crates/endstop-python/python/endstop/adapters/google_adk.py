@@ -60,14 +60,16 @@ _MOST_STORED = 1000
 # The key of the parked runs in the state of a session, by invocation.
 _PARKED = "endstop_parked"
 
-_TOOL: ContextVar[tuple[_Live, str] | None] = ContextVar("endstop_google_adk", default=None)
-"""The run and the call of the tool that runs in this context: a run in it is one of its agents."""
+_TOOLS: ContextVar[tuple[tuple[EndstopPlugin, _Live, str], ...]] = ContextVar(
+    "endstop_google_adk", default=()
+)
+"""The tools that run in this context, the innermost last: their plugin, its run, and the call. A run of the same
+plugin in it is one of its agents; that of another one is a run of its own."""
 
 
 def _around() -> Live | None:
     """Returns the run of the tool that runs in this context."""
-    tool = _TOOL.get()
-    return tool[0] if tool is not None else None
+    return next((live for _, live, _ in reversed(_TOOLS.get())), None)
 
 
 AROUND.append(_around)
@@ -154,10 +156,10 @@ class EndstopPlugin(BasePlugin):
 
     async def before_run_callback(self, *, invocation_context: Any) -> None:
         invocation = str(invocation_context.invocation_id)
-        tool = _TOOL.get()
-        if tool is not None and tool[0].run.running:
-            self._runs[invocation] = tool
-            return
+        for plugin, live, call in _TOOLS.get():
+            if plugin is self and live.run.running:
+                self._runs[invocation] = live, call
+                return
         content = invocation_context.user_content
         parts = (content.parts or []) if content is not None else []
         parked = (invocation_context.session.state.get(_PARKED) or {}).get(invocation)
@@ -259,12 +261,12 @@ class EndstopPlugin(BasePlugin):
     async def before_tool_callback(self, *, tool: Any, tool_args: Any, tool_context: Any) -> None:
         live, nested = self._run(tool_context)
         call = str(tool_context.function_call_id)
-        _TOOL.set((live, f"{nested}{tool.name} {call}"))
+        _TOOLS.set((*self._tools_of_others(), (self, live, f"{nested}{tool.name} {call}")))
 
     async def after_tool_callback(
         self, *, tool: Any, tool_args: Any, tool_context: Any, result: Any
     ) -> None:
-        _TOOL.set(None)
+        _TOOLS.set(self._tools_of_others())
         live, nested = self._run(tool_context)
         actions, call = tool_context.actions, tool_context.function_call_id
         if call in actions.requested_tool_confirmations or call in actions.requested_auth_configs:
@@ -280,10 +282,13 @@ class EndstopPlugin(BasePlugin):
     async def on_tool_error_callback(
         self, *, tool: Any, tool_args: Any, tool_context: Any, error: BaseException
     ) -> None:
-        _TOOL.set(None)
+        _TOOLS.set(self._tools_of_others())
         live, _ = self._run(tool_context)
         if isinstance(error, Exception) and live.run.running:
             live.run.result(tool_context.function_call_id, error)
+
+    def _tools_of_others(self) -> tuple[tuple[EndstopPlugin, _Live, str], ...]:
+        return tuple(one for one in _TOOLS.get() if one[0] is not self)
 
     def _run(self, context: Any) -> tuple[_Live, str]:
         return self._runs[context.invocation_id]
