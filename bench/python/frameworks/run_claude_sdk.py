@@ -39,12 +39,12 @@ async def echo(arguments: dict[str, Any]) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": arguments["text"]}]}
 
 
-def chosen(model: str, **options: Any) -> ClaudeAgentOptions:
+def chosen(model: str, body: Any = echo, **options: Any) -> ClaudeAgentOptions:
     return ClaudeAgentOptions(
         model=model,
         env=ENVIRONMENT,
-        mcp_servers={"t": create_sdk_mcp_server("t", tools=[echo])},
-        allowed_tools=["mcp__t__echo"],
+        mcp_servers={"t": create_sdk_mcp_server("t", tools=[body])},
+        allowed_tools=[f"mcp__t__{body.name}"],
         tools=[],
         cwd=tempfile.mkdtemp(),
         setting_sources=[],
@@ -98,6 +98,33 @@ async def structured() -> Outcome:
 @harness.case("error_max_turns")
 async def own_limit() -> Outcome:
     return await one("m-budget", max_turns=2)
+
+
+@harness.case("error_max_turns")
+async def turns() -> Outcome:
+    """The agent stops before the call too many."""
+    harness.LIMITS["max_turns"] = 2
+    return await one("m-budget")
+
+
+@harness.case("error_max_budget_usd")
+async def run_inside_of_a_run() -> Outcome:
+    """The agent in the tool has a run of its own, which the outer one pays for."""
+    inner: list[Outcome] = []
+
+    @tool("helper", "Help.", {"text": str})
+    async def helper(arguments: dict[str, Any]) -> dict[str, Any]:
+        inner.append(await one("m-budget"))
+        return {"content": [{"type": "text", "text": "Helped."}]}
+
+    stop = Endstop(**harness.LIMITS, max_budget_usd=0.5)
+    options = stop.options(chosen("m-do.A.mcp__t__helper", helper))
+    async with stop, ClaudeSDKClient(options) as client:
+        await client.query("go")
+        async for _ in stop.messages(client):
+            pass
+    assert [(one.termination, one.model_calls) for one in inner] == [("cancelled", 2)], inner
+    return stop.outcome
 
 
 @harness.case("cancelled")

@@ -300,6 +300,16 @@ def test_nested_spending_counts() -> None:
     assert outcome.turns == 2 and outcome.cost_usd == pytest.approx(0.5)
 
 
+def test_limits_are_checked_before_a_call() -> None:
+    run = Run(max_turns=2)
+    for turn in (1, 2):
+        run.turn(endstop.response(finish="tool_calls", calls=[("c", "f", "{}")]))
+        run.result("c", str(turn))
+        assert run.may() is (turn < 2)
+    outcome = run.finished()
+    assert (outcome.termination, outcome.model_calls) == (Termination.ERROR_MAX_TURNS, 2)
+
+
 def test_spending_of_a_run_is_added_once() -> None:
     outer, inner = Run(price="in=1000,out=0", max_turns=2), Run(price="in=1000,out=0")
     for spent in (0.1, 0.2):

@@ -726,6 +726,10 @@ class Run(_Calls):
         """Changes limits of the run by name, and leaves the others as they are. What was spent so
         far counts against the new ones.
         """
+    def may(self) -> bool:
+        """Asks if the model may be called again, before it is known that it will be. False: the run
+        has ended, because a limit is reached.
+        """
     def may_spend(self) -> bool:
         """Asks if a nested run, or another one that this run pays for, may call a model. False: the
         run has ended, also because its money or tokens are spent, or its time is over. Its turns

@@ -258,6 +258,12 @@ impl Run {
             .map_err(|problem| error(py, Exception::Config, problem.to_string()))
     }
 
+    /// Asks if the model may be called again, before it is known that it will be. False: the run has ended, because
+    /// a limit is reached.
+    fn may(&self, py: Python<'_>) -> PyResult<bool> {
+        self.steps.step(py, RunState::may)
+    }
+
     /// Asks if a nested run, or another one that this run pays for, may call a model. False: the run has ended, also
     /// because its money or tokens are spent, or its time is over. Its turns are no limit for others.
     fn may_spend(&self, py: Python<'_>) -> PyResult<bool> {

@@ -153,10 +153,8 @@ class Live:
         self, of: str = "", *, streaming: bool = False, recording: tap.Recording | None = None
     ) -> Asked | None:
         """Asks for a model call of a conversation. None: the run has ended."""
-        self.book()
         self.saw_call = True
-        if self.outer is not None and not self.outer.allows():
-            self.run.cancel()
+        self._follow()
         asked = Asked(self, of, recording)
         if not asked.call.ask(streaming=streaming):
             return None
@@ -165,6 +163,17 @@ class Live:
             asked.of += "+"
         self.asked[asked.of] = asked
         return asked
+
+    def may(self) -> bool:
+        """Asks if the framework may call the model again, before it does. False: the run has ended."""
+        self._follow()
+        return self.run.may()
+
+    def _follow(self) -> None:
+        """Books what is new, and cancels the run if the one around it must not continue."""
+        self.book()
+        if self.outer is not None and not self.outer.allows():
+            self.run.cancel()
 
     def open(self, of: str = "") -> Asked | None:
         """The model call of a conversation whose response is awaited: of several at the same time that

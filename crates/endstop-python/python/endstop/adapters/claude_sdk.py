@@ -12,9 +12,9 @@ async with Endstop(max_turns=25, max_budget_usd=2.0, model="anthropic/claude-son
 stop.outcome                                            # one ending
 ```
 
-If the run must not continue, the adapter interrupts the agent, and the messages end with its
-`ResultMessage`, whose subtype is then `error_during_execution`. No exception leaves the loop. `on_end=` is called
-once with the outcome.
+If the run must not continue, the adapter stops the agent after the last result of its tools, or interrupts it. The
+messages then end with its `ResultMessage`, whose subtype is `success` or `error_during_execution`: only the outcome
+has the ending. No exception leaves the loop. `on_end=` is called once with the outcome.
 
 `options` adds its hooks to yours, wraps `can_use_tool` if you have one, and asks for partial messages:
 these are the events of the API, and the only place where the SDK shows the finish value.
@@ -23,9 +23,10 @@ Blind spots without the adapter, which it covers: **a tool call that the token l
 without end** (468 calls within ten seconds); an answer that is cut is a `success` after one retry; nothing caps
 turns or a loop. Blind spots that remain: the agent starts some tools before its response has ended, so
 that a call in a response which is cut later may have run; a hook cannot tell the model's own
-compaction and its small helper calls, which have no messages; and the agent retries errors of the API by
-itself, so that `max_retries` and their cost are not seen. None of its calls can be held back, so that `max_rate` is
-refused. `endstop guard` sees these too, and holds calls back.
+compaction and its small helper calls, which have no messages; a call that the agent has begun before it is stopped, as
+after a cut answer, or one that does not fit the rest of a budget, is not in the outcome; and the agent retries
+errors of the API by itself, so that `max_retries` and their cost are not seen. None of its calls can be held back, so
+that `max_rate` is refused. `endstop guard` sees these too, and holds calls back.
 """
 
 from __future__ import annotations
@@ -81,6 +82,8 @@ class Endstop(Scope):
         self._open: dict[str | None, tuple[Asked | None, StreamDecoder]] = {}
         self._result: ResultMessage | None = None
         self._known: set[str] = set()
+        # The calls without a result, and their conversation.
+        self._waiting: dict[str, str | None] = {}
         self._early: dict[str, tuple[str, ToolStatus]] = {}
         self._must_stop = False
 
@@ -129,6 +132,8 @@ class Endstop(Scope):
         if kind == "message_start":
             # An earlier response that never ended was cut, and the agent calls again.
             self._cut(parent)
+            # A call that was denied has no result.
+            self._waiting = {call: of for call, of in self._waiting.items() if of != parent}
             asked = self._live.ask(parent or "", streaming=True) if self.run.running else None
             self._must_stop |= asked is None
             self._open[parent] = asked, StreamDecoder(_API)
@@ -143,14 +148,14 @@ class Endstop(Scope):
         decoder.push(f"event: {kind}\ndata: {json.dumps(event)}\n\n".encode())
         if kind == "message_stop":
             del self._open[parent]
-            self._turn(asked, decoder.finish())
+            self._turn(asked, decoder.finish(), parent)
 
     def _cut(self, parent: str | None) -> None:
         if parent in self._open:
             asked, decoder = self._open.pop(parent)
-            self._turn(asked, decoder.finish())
+            self._turn(asked, decoder.finish(), parent)
 
-    def _turn(self, asked: Asked | None, response: Detection) -> None:
+    def _turn(self, asked: Asked | None, response: Detection, parent: str | None) -> None:
         if not self.run.running or asked is None:
             return
         fed = asked.feed([response])
@@ -161,12 +166,22 @@ class Endstop(Scope):
         if stopped is not None:
             self._must_stop |= not stopped.is_success
             return
+        self._known |= {call.id for call in response.calls}
+        self._waiting |= {call.id: parent for call in response.calls}
         for call in response.calls:
-            self._known.add(call.id)
             # The agent may have run the tool before its response had ended.
             if call.id in self._early:
-                output, status = self._early.pop(call.id)
-                self._must_stop |= not self.run.result(call.id, output, status=status)
+                self._answer(call.id, *self._early.pop(call.id))
+
+    def _answer(self, call: str, output: str, status: ToolStatus) -> bool:
+        """Feeds the result of a call. False: the agent must not call the model again, which it does once all
+        calls of the conversation have results."""
+        parent = self._waiting.pop(call, call)
+        continues = self.run.result(call, output, status=status)
+        if continues and parent != call and parent not in self._waiting.values():
+            continues = self._live.may()
+        self._must_stop |= not continues
+        return continues
 
     def _ended(self, message: ResultMessage) -> None:
         self._result = message
@@ -242,10 +257,7 @@ class Endstop(Scope):
         if id not in self._known:
             self._early[id] = result
             return {}
-        if self.run.result(id, result[0], status=result[1]):
-            return {}
-        self._must_stop = True
-        return self._halt()
+        return {} if self._answer(id, *result) else self._halt()
 
     def _halt(self) -> dict[str, Any]:
         if self.outcome.is_success:
