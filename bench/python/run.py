@@ -64,17 +64,24 @@ MEANING = {
 
 
 EXPECTED = {
-    "stop": "stop",
-    "length": "error_output_truncated",
-    "lengthtool": "error_output_truncated",
-    "filter": "error_content_filtered",
-    "refusal": "error_content_filtered",
-    "denied": "error_provider_rejected",
-    "loop": "error_no_progress",
-    "parallel": "stop",
-    "budget": "error_max_budget_usd",
-    "concurrent": "stop + error_output_truncated + error_no_progress + error_content_filtered",
+    "stop": ["stop"],
+    "length": ["error_output_truncated"],
+    "lengthtool": ["error_output_truncated"],
+    # A framework ends with the broken call, or shows it to the model until that has made three.
+    "cuttool": ["error_during_execution", "error_consecutive_mistakes"],
+    "filter": ["error_content_filtered"],
+    "refusal": ["error_content_filtered"],
+    "cut": ["error_during_execution"],
+    "reset": ["error_during_execution"],
+    "unknown": ["error_during_execution"],
+    "empty": ["error_no_progress"],
+    "denied": ["error_provider_rejected"],
+    "loop": ["error_no_progress"],
+    "parallel": ["stop"],
+    "budget": ["error_max_budget_usd"],
+    "concurrent": ["stop + error_output_truncated + error_no_progress + error_content_filtered"],
 }
+"""The endings of each scenario that are right under an adapter."""
 NOTES = {
     "google_adk": "Gemini's format marks no refusal.",
     "inspect": "Inspect does not stream, and runs one evaluation at a time.",
@@ -166,12 +173,8 @@ def wrong(row: dict[str, Any]) -> str | None:
         return "a tool ran with cut arguments"
     if row["mode"] == "case":
         return wrong_case(row)
-    if ending.startswith(("raised", "still")):
-        return "the run has no typed ending"
-    if ending == "stop" and scenario not in ("stop", "parallel", "concurrent"):
-        return "a response that is not whole is a success"
-    if scenario in EXPECTED and ending != EXPECTED[scenario]:
-        return f"expected {EXPECTED[scenario]}"
+    if ending not in EXPECTED[scenario]:
+        return f"expected {' or '.join(EXPECTED[scenario])}"
     if scenario in BOOKED and row["framework"] not in OTHER_USAGE:
         # Each response of these scenarios has the same usage.
         expected = 150 * row["calls"]

@@ -9,6 +9,7 @@ import { InMemoryStore } from '@mastra/core/storage';
 import { createTool } from '@mastra/core/tools';
 import { z } from 'zod';
 import { echo, main, must } from './harness.mjs';
+import { PRICE } from './server.mjs';
 
 const version = JSON.parse(readFileSync(new URL('../node_modules/@mastra/core/package.json', import.meta.url), 'utf8')).version;
 const fetch = tap();
@@ -53,6 +54,7 @@ const scenarios = [
   { name: 'sub-agent in a tool', expect: 'stop', run: (e) => during('main', { tools: sub(inner('sub')) })(e) },
   { name: 'sub-agent under the run', expect: 'stop', run: (e) => during('main', { tools: sub(agent(e, 'sub')) })(e) },
   { name: 'sub-agent at the budget', expect: 'error_max_budget_usd', settings: { maxBudgetUsd: 0.004 }, run: (e) => during('main', { tools: sub(inner('subloop')) })(e) },
+  { name: 'run inside of a run, at the budget', expect: 'error_max_budget_usd', settings: { maxBudgetUsd: 0.004 }, run: (e) => during('main', { tools: { sub: made('sub', async () => { await during('subloop')(new Endstop({ price: PRICE })).catch(() => {}); return 'stopped'; }) } })(e) },
   { name: 'agents at the same time', expect: 'stop', run: (e) => e.during(() => Promise.all(['one', 'two', 'three'].map((name) => agent(e, name).generate('Go.', e.hooks())))) },
   { name: 'guardrail: input processor', expect: 'error_halted', run: during('text', { inputProcessors: [{ id: 'p', name: 'p', processInput: async ({ abort }) => abort('no') }] }) },
   { name: 'guardrail: output processor', expect: 'error_halted', run: during('text', { outputProcessors: [{ id: 'p', name: 'p', processOutputResult: async ({ abort }) => abort('no') }] }) },

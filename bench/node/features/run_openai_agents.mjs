@@ -6,6 +6,7 @@ import { Agent, OpenAIProvider, Runner, RunState, run as runAgent, setDefaultMod
 import OpenAI from 'openai';
 import { z } from 'zod';
 import { call, echo, main, must } from './harness.mjs';
+import { PRICE } from './server.mjs';
 
 setTracingDisabled(true);
 const version = JSON.parse(readFileSync(new URL('../node_modules/@openai/agents/package.json', import.meta.url), 'utf8')).version;
@@ -62,6 +63,7 @@ const scenarios = [
   { name: 'sub-agent: asTool', expect: 'stop', run: during('main', { tools: [asTool('sub')] }) },
   { name: 'sub-agent: cut', expect: 'error_output_truncated', run: during('main', { tools: [asTool('cut')] }) },
   { name: 'sub-agent at the budget', expect: 'error_max_budget_usd', settings: { maxBudgetUsd: 0.004 }, run: during('main', { tools: [asTool('subloop')] }) },
+  { name: 'run inside of a run, at the budget', expect: 'error_max_budget_usd', settings: { maxBudgetUsd: 0.004 }, run: (e) => during('main', { tools: [tool({ name: 'sub', description: 'A sub-agent.', parameters: z.object({ input: z.string() }), execute: async () => { await during('subloop')(new Endstop({ price: PRICE })).catch(() => {}); return 'stopped'; } })] })(e) },
   { name: 'handoff', expect: 'stop', run: during('hand', { handoffs: [new Agent({ name: 'text', instructions: 'x', model: 'text' })] }) },
   { name: 'guardrail that is an agent', expect: 'stop', run: during('once', { inputGuardrails: [judged('judge', false)] }) },
   // The SDK fails on a Responses answer that was cut, and the guardrail with it.
