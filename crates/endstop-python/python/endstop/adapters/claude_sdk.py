@@ -23,7 +23,7 @@ Blind spots without the adapter, which it covers: **a tool call that the token l
 without end** (468 calls within ten seconds); an answer that is cut is a `success` after one retry; nothing caps
 turns or a loop. Blind spots that remain: the agent starts some tools before its response has ended, so
 that a call in a response which is cut later may have run; a hook cannot tell the model's own
-compaction and its small helper calls, which have no messages; a call that the agent has begun before it is stopped, as
+compaction and its small helper calls, which have no messages; a call that the agent has started before it is stopped, as
 after a cut answer, or one that does not fit the rest of a budget, is not in the outcome; and the agent retries
 errors of the API by itself, so that `max_retries` and their cost are not seen. None of its calls can be held back, so
 that `max_rate` is refused. `endstop guard` sees these too, and holds calls back.
