@@ -356,7 +356,8 @@ impl Accumulator {
                     let json = items::custom(more);
                     let json = json.strip_suffix(CUSTOM_END).unwrap_or_default();
                     let from = if begins { 0 } else { CUSTOM_BEGIN.len() };
-                    sink(Delta::ToolArguments { index, json: &json[from..] });
+                    let json = json.get(from..).unwrap_or_default();
+                    sink(Delta::ToolArguments { index, json });
                     building.is_streamed = true;
                 } else {
                     building.is_streamed |= building.is_hidden;
