@@ -42,8 +42,8 @@ pub(crate) struct ConformArgs {
     /// A number in the task and in the report, so that two runs of the suite differ in it.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// A file with the ids that are expected to fail, one in each line. Exit status 1 if another one fails, or if one
-    /// of them passes.
+    /// A file with the ids that are expected to fail, one in each line. Exit status 1 if another MUST fails or is not
+    /// reached, or if one of them passes.
     #[arg(long, value_name = "FILE")]
     pub(crate) baseline: Option<PathBuf>,
     /// Write a report. The end of the name selects its form: .json, .xml (JUnit), .md or .html. May be repeated.
@@ -55,7 +55,7 @@ pub(crate) struct ConformArgs {
     /// Replace the files of --report and --badge, even if they are not empty.
     #[arg(long)]
     pub(crate) overwrite: bool,
-    /// A variable that the program gets in addition to those for paths and languages. May be repeated.
+    /// A variable of this shell that the program gets in addition to those for paths and languages. May be repeated.
     #[arg(long, value_name = "NAME")]
     pub(crate) pass: Vec<String>,
     /// Start the program in this folder and with this home, and not in fresh ones. It may change both.
@@ -65,7 +65,7 @@ pub(crate) struct ConformArgs {
 
 #[derive(Clone, Debug, clap::Subcommand)]
 pub(crate) enum ConformCommand {
-    /// List the checks, with their level and what is expected, and the profiles.
+    /// List the checks, with their level and what is expected, and the names that a profile may have.
     List,
     /// Show a check with its cases, or the file of a case.
     Show(ShowArgs),

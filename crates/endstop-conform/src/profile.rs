@@ -63,6 +63,9 @@ const GUARD: &str = include_str!("../profiles/front/guard.toml");
 /// The name of the profile for programs that are not known.
 pub const GENERIC: &str = "generic";
 
+/// The names of the profiles for any program.
+pub const ANY: [&str; 3] = ["a2a", "acp", GENERIC];
+
 /// A protocol by which a program gets its task and says its verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]

@@ -57,6 +57,26 @@ pub enum Capability {
 }
 
 impl Capability {
+    /// All capabilities.
+    pub const ALL: [Capability; 16] = [
+        Capability::Tools,
+        Capability::Json,
+        Capability::SubAgents,
+        Capability::SubAgentCap,
+        Capability::Background,
+        Capability::Permissions,
+        Capability::TurnCap,
+        Capability::WrapUp,
+        Capability::Budget,
+        Capability::CachePrices,
+        Capability::TimeCap,
+        Capability::Structured,
+        Capability::StopHook,
+        Capability::Resume,
+        Capability::Pauses,
+        Capability::Protocol,
+    ];
+
     /// Returns the name in files and reports.
     pub fn name(self) -> &'static str {
         match self {
@@ -92,6 +112,20 @@ pub enum Tool {
     Permission,
 }
 
+impl Tool {
+    /// All kinds.
+    pub const ALL: [Tool; 3] = [Tool::Shell, Tool::SubAgent, Tool::Permission];
+
+    /// Returns the name in files and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Tool::Shell => "shell",
+            Tool::SubAgent => "sub_agent",
+            Tool::Permission => "permission",
+        }
+    }
+}
+
 /// Describes the known names, and the one that is most like a wrong one.
 pub(crate) fn expected<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> String {
     let known: Vec<&str> = known.collect();
@@ -102,4 +136,17 @@ pub(crate) fn expected<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) ->
     let hint =
         known.iter().find(near).map(|name| format!("; did you mean `{name}`?")).unwrap_or_default();
     format!("expected one of {}{hint}", known.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Capability;
+
+    #[test]
+    fn description_of_cases_has_each_capability() {
+        let text = include_str!("../cases/README.md");
+        let row = text.lines().find(|line| line.starts_with("| `needs` |"));
+        let names: Vec<&str> = row.unwrap_or_default().split('`').skip(3).step_by(2).collect();
+        assert_eq!(names, Capability::ALL.map(Capability::name));
+    }
 }

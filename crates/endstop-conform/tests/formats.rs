@@ -129,3 +129,25 @@ fn error_in_place_of_answer_is_error() {
         }
     }
 }
+
+/// A whole response of Messages has a call that the output limit cut, as an object.
+#[test]
+fn cut_call_is_in_whole_message() {
+    let case = r#"
+        title = 't'
+        checks = []
+        [[answers]]
+        calls = [{ tool = "shell", input = "", raw = '{"{key}": "echo cut-cal' }]
+        finish = "length"
+    "#;
+    let schema = json!({"type": "object", "properties": {"command": {"type": "string"}}});
+    let body = |finish: &str| {
+        let case = case.replace("\"length\"", &format!("\"{finish}\""));
+        let tools = json!([{"name": "shell", "input_schema": schema}]);
+        let body = json!({"messages": [{"role": "user", "content": "Go."}], "max_tokens": 9, "tools": tools});
+        end(&case, "anthropic-messages", "/v1/messages", body, false)
+    };
+    assert_eq!(body("length").as_deref(), Some("token_limit_reached"));
+    // Under the finish value of a whole call there is nothing like it.
+    assert_eq!(body("calls"), None);
+}

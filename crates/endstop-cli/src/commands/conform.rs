@@ -11,10 +11,11 @@ use crate::run::signals::{Signals, StopSignal};
 use endstop_conform::case::{self, Case};
 use endstop_conform::checks::{self, CHECKS};
 use endstop_conform::profile;
-use endstop_conform::program::{Launch, absolute};
-use endstop_conform::provider::{Provider, Script};
+use endstop_conform::program::{Launch, absolute, is_own};
+use endstop_conform::provider::{self, Provider, Script};
 use endstop_conform::report::{self, Baseline};
 use endstop_conform::suite::{self, Selection, SuiteResult};
+use endstop_conform::{Capability, Tool};
 use serde_json::json;
 use std::io::IsTerminal as _;
 use std::path::Path;
@@ -39,6 +40,7 @@ fn judge(args: &ConformArgs, as_json: bool) -> Result {
             "give the program after `--`, for example `endstop conform --level 2 -- claude`";
         return Err(Failure::usage(format!("no program: {example}")));
     }
+    check_passed(&args.pass)?;
     let baseline = args.baseline.as_deref().map(read_baseline).transpose()?;
     let reports = args.report.iter().map(|path| {
         let file = NewFile::of("--report", path, args.overwrite)?;
@@ -92,12 +94,6 @@ fn judge(args: &ConformArgs, as_json: bool) -> Result {
         Err(status) => return status,
         Ok(result) => result.map_err(|error| Failure::fault(format!("conform: {error}")))?,
     };
-    for (file, write) in &reports {
-        file.write(&write(&result))?;
-    }
-    if let Some(file) = badge {
-        file.write(&format!("{}\n", report::badge(&result)))?;
-    }
     if as_json {
         output::json(&result);
     } else {
@@ -105,6 +101,11 @@ fn judge(args: &ConformArgs, as_json: bool) -> Result {
             output::line(&line);
         }
     }
+    // A program may have changed the place of one of them; the others are written.
+    let mut written: Vec<Result<()>> =
+        reports.iter().map(|(file, write)| file.write(&write(&result))).collect();
+    written.extend(badge.map(|file| file.write(&format!("{}\n", report::badge(&result)))));
+    written.into_iter().collect::<Result<Vec<()>>>()?;
     let Some(baseline) = baseline else { return Ok(u8::from(!result.reaches(&selection))) };
     let stale = baseline.stale(&result);
     for id in &stale.new {
@@ -113,7 +114,25 @@ fn judge(args: &ConformArgs, as_json: bool) -> Result {
     for id in &stale.passing {
         output::note(&format!("endstop: {id} passes; remove it from the baseline"));
     }
-    Ok(u8::from(!stale.is_empty()))
+    if !result.works() {
+        output::note("endstop: the plain case was not a success, whatever the baseline lists");
+    }
+    Ok(u8::from(!stale.is_empty() || !result.works()))
+}
+
+/// Checks the variables that the program gets in addition.
+fn check_passed(names: &[String]) -> Result<()> {
+    for name in names {
+        if is_own(name) {
+            let why = "the suite sets this variable itself, so that no key or folder of its user reaches the program";
+            return Err(Failure::usage(format!("invalid --pass {name}: {why}")));
+        }
+        if std::env::var_os(name).is_none() {
+            let why = "it is not set; export it, or leave the option out";
+            return Err(Failure::usage(format!("invalid --pass {name}: {why}")));
+        }
+    }
+    Ok(())
 }
 
 /// Returns the exit status of the signal that ends this command, when it comes.
@@ -164,7 +183,17 @@ fn list(as_json: bool) -> u8 {
         }
     }
     if !as_json {
+        let capabilities = Capability::ALL.map(Capability::name).join(", ");
+        let tools = Tool::ALL.map(|tool| {
+            let names = provider::tool_names(tool);
+            let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+            format!("known names of tools, {}: {names}", tool.name())
+        });
         output::line(&format!("profiles: {}", profile::names().collect::<Vec<_>>().join(", ")));
+        output::line(&format!("capabilities of a profile: {capabilities}"));
+        for line in &tools {
+            output::line(line);
+        }
     }
     0
 }
@@ -227,9 +256,48 @@ fn provider(args: &ProviderArgs, as_json: bool) -> Result {
     } else {
         output::line(&format!("serving {name} on {base} (OpenAI: {base}/v1); stop it with Ctrl-C"));
     }
-    let status = runtime()?.block_on(stopped());
+    let status = runtime()?.block_on(async {
+        tokio::select! {
+            status = stopped() => status,
+            never = unspoken(&provider) => match never {},
+        }
+    });
     output::note(&format!("{} calls", provider.count()));
     status
+}
+
+/// Says which calls did not get the answer of the case.
+async fn unspoken(provider: &Provider) -> std::convert::Infallible {
+    let mut seen = 0;
+    loop {
+        for (at, call) in provider.calls().iter().enumerate().skip(seen) {
+            if let Some(unspoken) = &call.unspoken {
+                let (number, why) = (at + 1, &unspoken.why);
+                output::note(&format!(
+                    "call {number} got a plain answer, and not that of the case: {why}"
+                ));
+            }
+            seen = at + 1;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    }
+}
+
+/// Fails if two results are of different editions, whose verdicts cannot be compared.
+fn of_one_edition<'a>(results: impl Iterator<Item = (&'a Path, &'a SuiteResult)>) -> Result<()> {
+    let mut first: Option<(&Path, &str)> = None;
+    for (path, result) in results {
+        let (known, edition) = *first.get_or_insert((path, &result.edition));
+        if edition != result.edition {
+            return Err(Failure::usage(format!(
+                "{} is of edition {edition}, and {} of {}; compare results of one edition",
+                known.display(),
+                path.display(),
+                result.edition
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn read_result(path: &Path) -> Result<SuiteResult> {
@@ -244,6 +312,7 @@ fn read_result(path: &Path) -> Result<SuiteResult> {
 fn pages(args: &PagesArgs) -> Result {
     let results: Vec<SuiteResult> =
         args.results.iter().map(|path| read_result(path)).collect::<Result<_>>()?;
+    of_one_edition(args.results.iter().map(AsRef::as_ref).zip(&results))?;
     std::fs::create_dir_all(&args.out)
         .map_err(|error| Failure::usage(format!("--out {}: {error}", args.out.display())))?;
     for page in report::pages(&results) {
@@ -255,6 +324,7 @@ fn pages(args: &PagesArgs) -> Result {
 
 fn diff(args: &DiffArgs, as_json: bool) -> Result {
     let (before, after) = (read_result(&args.before)?, read_result(&args.after)?);
+    of_one_edition([(&*args.before, &before), (&*args.after, &after)].into_iter())?;
     let changes = report::compare(&before, &after);
     if as_json {
         output::json(

@@ -12,6 +12,7 @@ mod place;
 mod version;
 
 pub use launch::{Launch, absolute};
+pub use place::is_own;
 pub use version::version;
 
 use crate::case::{Act, Case, Documented, Signal, When};

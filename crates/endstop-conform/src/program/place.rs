@@ -438,6 +438,11 @@ impl Place {
     }
 }
 
+/// `true` if the suite sets this variable for each program.
+pub fn is_own(name: &str) -> bool {
+    OWN.iter().any(|(own, _)| *own == name)
+}
+
 /// Returns the variables that a program gets from this process.
 pub(super) fn passed(pass: &[String]) -> BTreeMap<String, String> {
     let names = PASSED.iter().copied().chain(pass.iter().map(String::as_str));

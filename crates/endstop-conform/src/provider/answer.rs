@@ -113,7 +113,10 @@ impl Context<'_> {
         }
         let mut calls = Vec::new();
         for (at, call) in answer.calls.iter().enumerate() {
-            let worded = tools::worded(call, self.tools, self.names, &fill).map_err(no_tool)?;
+            let mut worded = tools::worded(call, self.tools, self.names, &fill).map_err(no_tool)?;
+            if let Some(parsed) = self.parsed_beginning(answer, &worded.arguments) {
+                worded.arguments = parsed;
+            }
             let is_json = serde_json::from_str::<Value>(&worded.arguments).is_ok();
             if !is_json && self.has_object_arguments() {
                 return Err(no_word("arguments are an object in this format, and cannot be cut"));
@@ -137,6 +140,17 @@ impl Context<'_> {
         }
         let chunks = self.chunks(answer, &text, &calls)?;
         Ok(self.sent(answer, chunks, calls.first()))
+    }
+
+    /// Returns the object that stands for arguments which the output limit cut, in a whole response of Messages: it has such a call,
+    /// too, whose object is what was parsed until then.
+    fn parsed_beginning(&self, answer: &Answer, arguments: &str) -> Option<String> {
+        let has_it = matches!(self.format, WireFormat::Anthropic | WireFormat::BedrockInvoke)
+            && self.delivery == Delivery::Whole
+            && answer.finish == Finish::Length;
+        let closed = format!("{arguments}\"}}");
+        let is_json = |text: &str| serde_json::from_str::<Value>(text).is_ok();
+        (has_it && !is_json(arguments) && is_json(&closed)).then_some(closed)
     }
 
     /// `true` if the arguments of a call are an object, and not a text that can be cut.

@@ -33,6 +33,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 pub(crate) use errors::MARK;
+pub use tools::names as tool_names;
 
 /// The word in the prompts of sub-agents.
 pub(crate) const SUBTASK: &str = "SUBTASK";

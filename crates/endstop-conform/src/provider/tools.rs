@@ -26,6 +26,15 @@ const AGENTS: [&str; 7] =
 const PROMPTS: [&str; 7] =
     ["prompt", "message", "task", "objective", "instructions", "query", "request"];
 
+/// Returns the names by which a tool of this kind is known, unless a profile names it.
+pub fn names(tool: Tool) -> &'static [&'static str] {
+    match tool {
+        Tool::Shell => &SHELLS,
+        Tool::SubAgent => &AGENTS,
+        Tool::Permission => &[],
+    }
+}
+
 /// A call in the words of a client.
 pub(super) struct Worded {
     pub(super) name: String,
@@ -39,17 +48,32 @@ pub(super) fn worded(
     names: &BTreeMap<Tool, String>,
     fill: &dyn Fn(&str) -> String,
 ) -> Result<Worded, String> {
-    let (kind, known): (&str, &[&str]) = match call.tool {
-        Tool::Shell => ("that runs commands", &SHELLS),
-        Tool::SubAgent => ("that starts a sub-agent", &AGENTS),
-        Tool::Permission => ("that needs a permission", &[]),
+    let kind = match call.tool {
+        Tool::Shell => "that runs commands",
+        Tool::SubAgent => "that starts a sub-agent",
+        Tool::Permission => "that needs a permission",
     };
+    let known = self::names(call.tool);
     let named = names.get(&call.tool);
     let found = match named {
         Some(name) => tools.iter().find(|(known, _)| known == name),
         None => known.iter().find_map(|known| tools.iter().find(|(name, _)| name == known)),
     };
-    let (name, schema) = found.ok_or_else(|| format!("the program offers no tool {kind}"))?;
+    let (name, schema) = found.ok_or_else(|| {
+        let key = call.tool.name();
+        let offered: Vec<&str> = tools.iter().map(|(name, _)| name.as_str()).take(20).collect();
+        match (named, offered.is_empty()) {
+            (_, true) => format!("the program offers no tool {kind}"),
+            (Some(name), _) => format!(
+                "the program offers no tool `{name}`, which `tools.{key}` of the profile names; it offers {}",
+                offered.join(", ")
+            ),
+            (None, _) => format!(
+                "the program offers no tool {kind} by a known name; name one of {} in `tools.{key}` of a profile",
+                offered.join(", ")
+            ),
+        }
+    })?;
     let fields = schema["properties"].as_object().cloned().unwrap_or_default();
     let input = fill(&call.input);
     let arguments = match call.tool {

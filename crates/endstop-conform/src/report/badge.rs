@@ -7,14 +7,16 @@ use serde_json::{Value, json};
 /// Returns the badge, for example `endings | level 2 · 44/52 · edition 2027-01`.
 pub fn badge(result: &SuiteResult) -> Value {
     let (passed, applicable) = passed(result);
-    let level = result.level.unwrap_or(0);
-    let color = match level {
-        0 => "red",
-        1 => "orange",
-        2 => "yellow",
-        3 => "green",
-        _ => "brightgreen",
+    let color = match result.level {
+        // Single checks say nothing about the level.
+        None => "lightgrey",
+        Some(0) => "red",
+        Some(1) => "orange",
+        Some(2) => "yellow",
+        Some(3) => "green",
+        Some(_) => "brightgreen",
     };
-    let message = format!("level {level} · {passed}/{applicable} · edition {}", result.edition);
+    let level = result.level.map(|level| format!("level {level} · ")).unwrap_or_default();
+    let message = format!("{level}{passed}/{applicable} · edition {}", result.edition);
     json!({"schemaVersion": 1, "label": "endings", "message": message, "color": color})
 }

@@ -21,7 +21,7 @@ pub struct Baseline {
 /// The differences from a baseline.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stale {
-    /// Failed MUSTs that are not listed.
+    /// MUSTs that failed or were not reached, and are not listed.
     pub new: Vec<String>,
     /// Listed ids that pass.
     pub passing: Vec<String>,
@@ -39,13 +39,14 @@ impl Baseline {
             if id.is_empty() {
                 continue;
             }
-            if find(id).is_none() {
+            let id = id.to_uppercase();
+            if find(&id).is_none() {
                 let line = at + 1;
                 return Err(format!(
                     "{file}, line {line}: unknown id {id:?}; `endstop conform list` lists them"
                 ));
             }
-            ids.push(id.to_owned());
+            ids.push(id);
         }
         Ok(Baseline { ids })
     }

@@ -4,6 +4,7 @@ use super::markdown::cell;
 use super::summary::{level, passed};
 use crate::checks::{CHECKS, Level, Verdict};
 use crate::evidence::{Call, Evidence, Exit};
+use crate::profile;
 use crate::suite::{self, CheckResult, SuiteResult};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -59,15 +60,28 @@ pub fn pages(results: &[SuiteResult]) -> Vec<Page> {
     pages
 }
 
-/// The name of the file of a program, without its end. A result comes from anybody, so its profile chooses no other folder.
+/// The name of the file of a program, without its end. A result comes from anybody, so its profile chooses no other folder. The
+/// profiles for any program say nothing about which one it is, and the command does.
 fn name(result: &SuiteResult) -> String {
     let plain = |c: char| if c.is_alphanumeric() || c == '-' { c } else { '-' };
-    let profile: String = result.profile.chars().take(100).map(plain).collect();
-    format!("{profile}{}", if result.guarded { "-guarded" } else { "" })
+    let name = format!("{} {}", result.profile, program(result));
+    let name: String = name.trim().chars().take(100).map(plain).collect();
+    format!("{name}{}", if result.guarded { "-guarded" } else { "" })
+}
+
+/// Returns the words of a program that no profile describes, without their folders; otherwise an empty text.
+fn program(result: &SuiteResult) -> String {
+    if !profile::ANY.contains(&result.profile.as_str()) {
+        return String::new();
+    }
+    let words = result.command.iter().map(|word| word.rsplit('/').next().unwrap_or_default());
+    words.collect::<Vec<_>>().join(" ")
 }
 
 fn title(result: &SuiteResult) -> String {
-    cell(format!("{} {}", result.title, result.version).trim())
+    let program = program(result);
+    let end = if program.is_empty() { &result.version } else { &program };
+    cell(format!("{} {end}", result.title).trim())
 }
 
 impl Program<'_> {
@@ -325,5 +339,8 @@ mod tests {
         assert_eq!(name(&of("claude")), "claude");
         assert_eq!(name(&of("../../.bashrc")), "-------bashrc");
         assert_eq!(name(&of("/etc/x")), "-etc-x");
+        let mut any = of("generic");
+        any.command = ["/usr/bin/python3", "/home/a/agent.py"].map(str::to_owned).into();
+        assert_eq!(name(&any), "generic-python3-agent-py");
     }
 }

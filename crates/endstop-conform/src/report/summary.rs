@@ -6,7 +6,7 @@ use crate::suite::SuiteResult;
 /// Describes the level: `level 2 (Honest)`.
 pub fn level(result: &SuiteResult) -> String {
     match result.level {
-        None => "no level: not all checks of level 1 were chosen".to_owned(),
+        None => "no level, because not all checks of level 1 were chosen".to_owned(),
         Some(0) => "no level".to_owned(),
         Some(number) => {
             let name = crate::Level::try_from(number).map(crate::Level::name).unwrap_or_default();

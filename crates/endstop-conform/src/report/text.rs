@@ -29,7 +29,7 @@ pub fn text(result: &SuiteResult) -> Vec<String> {
     }
     let (passed, applicable) = passed(result);
     lines.push(format!(
-        "{}: {passed} of {applicable} checks pass; edition {}, profile {}",
+        "{}; {passed} of {applicable} checks pass; edition {}, profile {}",
         level(result),
         result.edition,
         result.profile
