@@ -39,14 +39,14 @@ impl Baseline {
             if id.is_empty() {
                 continue;
             }
-            let id = id.to_uppercase();
-            if find(&id).is_none() {
+            let known = id.to_uppercase();
+            if find(&known).is_none() {
                 let line = at + 1;
                 return Err(format!(
                     "{file}, line {line}: unknown id {id:?}; `endstop conform list` lists them"
                 ));
             }
-            ids.push(id);
+            ids.push(known);
         }
         Ok(Baseline { ids })
     }
