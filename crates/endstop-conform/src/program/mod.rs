@@ -129,6 +129,20 @@ pub async fn run(launch: &Launch<'_>, case: &Case) -> io::Result<Evidence> {
     Ok(evidence)
 }
 
+/// `true` if a process has this number.
+fn is_running(pid: Option<i32>) -> bool {
+    #[cfg(unix)]
+    {
+        use rustix::process::{Pid, test_kill_process};
+        pid.and_then(Pid::from_raw).is_some_and(|pid| test_kill_process(pid).is_ok())
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = pid;
+        false
+    }
+}
+
 /// A program under observation.
 struct Watch<'a> {
     launch: &'a Launch<'a>,
@@ -225,8 +239,11 @@ impl Watch<'_> {
         let mut event: Option<Instant> = None;
         let mut acted: Option<Instant> = None;
         let mut left: Option<Instant> = None;
+        // The first one that is seen, because the program can write the file, too.
+        let mut pid: Option<i32> = None;
         let exit = loop {
-            if let Some(status) = self.place.status() {
+            pid = pid.or_else(|| self.place.pid());
+            if let Some(status) = self.place.status().filter(|_| !is_running(pid)) {
                 break Exit::Status(status);
             }
             match &mut client {
