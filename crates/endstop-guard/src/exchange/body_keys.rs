@@ -7,8 +7,6 @@
 
 use endstop_wire::redact::{is_random, is_secret_name};
 use memchr::{memchr_iter, memmem, memrchr};
-use serde_json::Value;
-use std::collections::BTreeMap;
 
 /// The longest name of a member that is looked at, in bytes.
 const LONGEST_NAME: usize = 64;
@@ -97,12 +95,38 @@ fn is_secret(name: &[u8]) -> bool {
     std::str::from_utf8(name).is_ok_and(is_secret_name)
 }
 
-/// Returns the strings in the object that begins here, such as the headers for a server of tools, which have any name.
+/// Returns the strings in the object that begins here, such as the headers for a server of tools, which have any name. It
+/// ends at a value that has others in it, which no header has, so that nested objects are not read again and again.
 fn values_in(json: &[u8]) -> impl Iterator<Item = String> {
-    let mut values =
-        serde_json::Deserializer::from_slice(json).into_iter::<BTreeMap<String, Value>>();
-    let object = json.starts_with(b"{").then(|| values.next()?.ok()).flatten();
-    object.into_iter().flatten().filter_map(|(_, value)| Some(value.as_str()?.to_owned()))
+    let mut rest = json.strip_prefix(b"{");
+    std::iter::from_fn(move || {
+        loop {
+            let name = rest.take()?.trim_ascii_start();
+            let after = name.get(end_of(name)?..)?.trim_ascii_start().strip_prefix(b":")?;
+            let value = after.trim_ascii_start();
+            if value.first() == Some(&b'"') {
+                let end = end_of(value)?;
+                rest = value[end..].trim_ascii_start().strip_prefix(b",");
+                return string(value);
+            }
+            let end = value.iter().position(|byte| b",{}[]".contains(byte))?;
+            rest = value[end..].strip_prefix(b",");
+        }
+    })
+}
+
+/// Returns the length of the string that begins here, with its quotes.
+fn end_of(json: &[u8]) -> Option<usize> {
+    let json = json.strip_prefix(b"\"")?;
+    let json = &json[..json.len().min(LONGEST)];
+    let mut end = 0;
+    loop {
+        end += memchr::memchr2(b'"', b'\\', json.get(end..)?)?;
+        if json[end] == b'"' {
+            return Some(end + 2);
+        }
+        end += 2;
+    }
 }
 
 /// Returns the string that begins here.
@@ -144,9 +168,23 @@ mod tests {
         let key = "q7Zk2mVx9LtR4bNs8WcY1dHf";
         let headers = format!(r#"{{"X-Foo": "{key}", "Notion-Version": "2022-06-28", "n": 4}}"#);
         check(&format!(r#"{{"tools":[{{"type":"mcp","headers":{headers}}}]}}"#), &[key]);
-        for other in [r#"{"headers":"a"}"#, r#"{"headers":{"a":"#, r#"{"headers":[{"a":"b"}]}"#] {
+        check(&format!(r#"{{"headers":{{"a":true, "b" : "{key}","c":{{"d":"{key}"}}}}}}"#), &[key]);
+        let escaped = r#"{"headers":{"q\"uote":"x\\","b":"#.to_owned() + &format!("\"{key}\"}}}}");
+        check(&escaped, &[key]);
+        check(&format!(r#"{{"headers":{{"a":1}},"content":"{key}"}}"#), &[]);
+        for other in [
+            r#"{"headers":"a"}"#,
+            r#"{"headers":{"a":"#,
+            r#"{"headers":{"a":"b"#,
+            r#"{"headers":{"a":1"#,
+            r#"{"headers":{"a""#,
+            r#"{"headers":{}}"#,
+            r#"{"headers":[{"a":"b"}]}"#,
+        ] {
             check(other, &[]);
         }
+        // Each one is read up to the next.
+        check(&r#"{"headers":{"x":1,"#.repeat(100_000), &[]);
     }
 
     #[test]
