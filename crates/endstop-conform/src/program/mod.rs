@@ -166,7 +166,7 @@ struct Ended {
     said: Option<String>,
 }
 
-/// What was left after the end of a program.
+/// The processes and connections that a program has left after its end.
 #[derive(Default)]
 struct Left {
     /// All of its processes that are known; `None` if this system does not show them.

@@ -54,7 +54,8 @@ pub(super) enum Admitted {
     Ended,
 }
 
-/// A call that guard has refused itself.
+/// A call that guard has refused itself, or holds back.
+#[derive(Clone)]
 pub(super) struct Rejected {
     pub(super) decision: Decision,
     pub(super) reason: String,
@@ -96,7 +97,7 @@ pub(super) struct Guarded {
     active_at: Duration,
     /// Number of requests that wait for the end of a pause.
     pub(super) held_back: usize,
-    /// The last of them, as the end of its program's work.
+    /// The one of them with the largest part, as the end of its program's work.
     pub(super) holds: Option<Rejected>,
     /// The end of the last pause that was reported.
     pauses_until: Option<Duration>,
@@ -205,21 +206,20 @@ impl Guarded {
     }
 
     /// Notes that a request waits for the end of a pause.
-    pub(super) fn holds_back(&mut self, pause: &Pause, work: Work) {
+    pub(super) fn holds_back(&mut self, held: &Rejected) {
         self.held_back += 1;
-        let decision = Decision::Limit(pause.limit);
-        let reason = format!("the program left while its call was held back: {}", pause.evidence);
-        self.holds = Some(Rejected { decision, reason, work });
+        if self.holds.as_ref().is_none_or(|before| before.work <= held.work) {
+            self.holds = Some(held.clone());
+        }
     }
 
-    /// Notes that a request waits no longer for the end of a pause. `is_over`: the pause has ended, and not the client's
-    /// patience.
-    pub(super) fn returns(&mut self, at: Duration, is_over: bool) {
+    /// Notes that a request waits no longer for the end of a pause. `left`: its client has not waited for it.
+    pub(super) fn returns(&mut self, at: Duration, left: Option<&Rejected>) {
         self.held_back = self.held_back.saturating_sub(1);
         self.active_at = at;
-        let held = if self.held_back == 0 { self.holds.take() } else { None };
-        if let Some(held) = held.filter(|_| !is_over) {
-            self.rejects(held.decision, &held.reason, held.work);
+        self.holds.take_if(|_| self.held_back == 0);
+        if let Some(left) = left {
+            self.rejects(left.decision.clone(), &left.reason, left.work);
         }
     }
 

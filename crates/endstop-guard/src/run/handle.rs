@@ -12,12 +12,12 @@
 use super::calls::Work;
 use super::conversation::Conversation;
 use super::ending::ProgramEnd;
-use super::guarded::Guarded;
+use super::guarded::{Guarded, Rejected};
 use super::meter::Counts;
 use super::shared::Shared;
 use crate::exchange::RunKey;
 use endstop_core::guest::Spending;
-use endstop_core::{Limits, NanoUsd, Outcome, Pause, RuleHit, Termination};
+use endstop_core::{Decision, Limits, NanoUsd, Outcome, Pause, RuleHit, Termination};
 use endstop_wire::redact::KnownKeys;
 use std::fmt;
 use std::sync::Arc;
@@ -265,20 +265,24 @@ impl RunHandle {
 /// A request that waits for the end of a pause. Dropped with its connection, if the client does not wait.
 struct HeldBack {
     run: Arc<Shared>,
+    call: Rejected,
     is_over: bool,
 }
 
 impl HeldBack {
     fn new(run: &Arc<Shared>, pause: &Pause, work: Work) -> HeldBack {
-        run.lock().holds_back(pause, work);
-        HeldBack { run: Arc::clone(run), is_over: false }
+        let decision = Decision::Limit(pause.limit);
+        let reason = format!("the program left while its call was held back: {}", pause.evidence);
+        let call = Rejected { decision, reason, work };
+        run.lock().holds_back(&call);
+        HeldBack { run: Arc::clone(run), call, is_over: false }
     }
 }
 
 impl Drop for HeldBack {
     fn drop(&mut self) {
         let at = self.run.now();
-        self.run.lock().returns(at, self.is_over);
+        self.run.lock().returns(at, Some(&self.call).filter(|_| !self.is_over));
     }
 }
 

@@ -228,6 +228,33 @@ fn program_that_leaves_a_call_which_is_held_back_has_no_answer() {
     });
 }
 
+/// A title that is held back later, and then passes, does not hide it.
+#[test]
+fn turn_that_is_left_among_others_has_no_answer() {
+    run(async {
+        let (guard, bills) = guard(limited("5h=80%", true)).await;
+        let mut talk = Talk::new("a", "t", Speaks::Anthropic);
+        turn(&guard, &mut talk).await;
+        claude(&bills, 0.95, 2);
+        let mut other = Talk::new("a", "other", Speaks::Anthropic);
+        turn(&guard, &mut other).await;
+        let request = talk.request();
+        let left = tokio::time::timeout(Duration::from_millis(300), call(guard.address, &request));
+        let title = json!({"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "run a; title"}]});
+        let title = post("/run/a/v1/messages", title.to_string().as_bytes());
+        let waits = async {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            claude(&bills, 0.01, 18_000);
+            call(guard.address, &title).await.0
+        };
+        let (left, status) = tokio::join!(left, waits);
+        assert!(left.is_err() && status == 200, "held back, and then answered");
+        let run = guard.run("a").expect("a run");
+        run.idle().await;
+        assert_eq!(run.close(true, "").termination, Termination::ErrorMaxWindow);
+    });
+}
+
 #[test]
 fn several_answers_pass_no_limit_on_tool_calls() {
     run(async {
